@@ -62,7 +62,15 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
             "metrics": ("metrics", "Print the project's metrics in Prometheus' text format."),
             "people": ("listing", "List the people who spoke, and merge their senders."),
             "projects": ("listing", "List the projects of the home, marking this folder's."),
+            "rules": (
+                "facts",
+                "List the rules that corrections set, and how often each was shown.",
+            ),
             "sessions": ("listing", "List the project's sessions, most recently active first."),
+            "todo": (
+                "facts",
+                "List what users want to be reminded of, the first due first; or close some of it.",
+            ),
             "tui": ("screens", "Review pending items and read the log, full screen."),
             "web": ("screens", "Browse the memory: log, facts, review, recalls, health."),
             "why": ("explain", "Tell why a line was not used for a prompt, and what helps."),

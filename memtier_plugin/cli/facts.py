@@ -26,6 +26,7 @@ from memtier_plugin.cli.views import (
 )
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import Fact
+from memtier_plugin.facts.own_words import Closing
 from memtier_plugin.facts.rollback import Rollback
 from memtier_plugin.facts.service import FactService
 from memtier_plugin.facts.views import FactView
@@ -109,6 +110,15 @@ def facts_show(scope: Scope, fact_id: str) -> None:
 facts.add_command(review)  # an alias of `memtier review`
 
 
+@click.command("rules", cls=CliCommand, example="--json")
+@click.pass_obj
+def rules(scope: Scope) -> None:
+    """List the rules that corrections set, and how often each was shown."""
+    with scope.open() as memory:
+        document = {"rules": [rule.to_json() for rule in memory.knowledge.person.rules()]}
+    scope.show(document, rules_view)
+
+
 # -- what happened ---------------------------------------------------------------------------
 
 
@@ -170,6 +180,59 @@ def fact_list_view(document: Document) -> RenderableType:
     nothing = "No facts found." if "query" in document else "No facts yet."
     names = ("date", "id", "fact", "from", "status")
     return views.table_view(names, rows, wide=["fact"], nothing=nothing)
+
+
+@click.command("todo", cls=CliCommand, example="--done 5H61N2FJ")
+@click.option("--done", metavar="ID", multiple=True, help="Close an intention that is done.")
+@click.option("--dismiss", metavar="ID", multiple=True, help="Close one that is not wanted.")
+@click.pass_obj
+def todo(scope: Scope, done: tuple[str, ...], dismiss: tuple[str, ...]) -> None:
+    """List what users want to be reminded of, the first due first; or close some of it."""
+    with scope.open() as memory:
+        person = memory.knowledge.person
+        closing: list[tuple[str, Closing]] = [(each, "done") for each in done]
+        closing += [(each, "dismissed") for each in dismiss]
+        closed = [
+            {**person.close(person.full_id(each), why).to_json(), "why": why}
+            for each, why in closing
+        ]
+        document = {"closed": closed, "todo": [each.to_json() for each in person.todo()]}
+    scope.show(document, todo_view)
+
+
+def todo_view(document: Document) -> RenderableType:
+    """Render intentions with what each waits for, after those that were just closed."""
+    closed = [safe_text(f"{each['why']}: {each['text']}", "dim") for each in document["closed"]]
+    rows = (
+        (
+            each["date"][:10],
+            short_id(each["id"]),
+            one_line(each["text"], 300),
+            each["due"] or "",
+            "yes" if each["shown"] else "",
+        )
+        for each in document["todo"]
+    )
+    names = ("date", "id", "to be reminded of", "due", "shown")
+    table = views.table_view(names, rows, wide=["to be reminded of"], nothing="Nothing to do.")
+    return Group(*closed, table)
+
+
+def rules_view(document: Document) -> RenderableType:
+    """Render rules with who set each, how often it was said, and before how many prompts shown."""
+    rows = (
+        (
+            rule["date"][:10],
+            short_id(rule["id"]),
+            one_line(rule["text"], 300),
+            rule["who"],
+            str(rule["times"]),
+            str(rule["shown"]),
+        )
+        for rule in document["rules"]
+    )
+    names = ("date", "id", "rule", "from", "said", "shown")
+    return views.table_view(names, rows, wide=["rule"], nothing="No rules yet.")
 
 
 def _state_of(fact: Mapping[str, Any]) -> str:

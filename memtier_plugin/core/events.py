@@ -173,6 +173,12 @@ class ProposeEvent(EventPayload, frozen=True, kw_only=True, tag="propose"):
     reason: str = ""
 
 
+class RemindEvent(StateEvent, frozen=True, kw_only=True, tag="remind"):
+    """A prompt's block reminded of intentions, as their event or their day had come."""
+
+    recall: str
+
+
 class SupersedeEvent(StateEvent, frozen=True, kw_only=True, tag="supersede"):
     """A newer fact replaced others, which were true until ``valid_to``."""
 

@@ -46,6 +46,9 @@ FOR_PROMPTS: Final[frozenset[Purpose]] = INJECTING | {"preview"}
 SHARED: Final = ("", "")  # the audience of facts visible to everybody in a project
 # Kinds found only by a query that asks for them; see `Fact.shelf`.
 ON_DEMAND_KINDS: Final = ("summary", "timeline", "working", "profile")
+CORRECTED: Final = "corrected"  # the relation of a rule that a user set by a correction
+INTENDED: Final = "intended"  # the relation of what a user wants to be reminded of
+OWN_WORDS: Final = frozenset({CORRECTED, INTENDED})  # relations of what a user's words set
 
 
 def person_audience(person: str) -> tuple[str, str]:

@@ -31,6 +31,8 @@ from memtier_plugin.core.structs import (
 
 # -- Records of the hooks: what a host reports about a run, and what it gets back
 
+REMINDS: Final = "reminds"  # the signal of a hit whose event or day has come
+DUE: Final = "due"  # the same, where the prompt asks what is due
 # Kinds of prompts: small talk, a command of the host, a generic task or question that needs no
 # memory, pasted text or code, a follow-up to this session, or a question to the memory: about the
 # user, the assistant's words, a time, a list of things.

@@ -33,6 +33,7 @@ CONFIDED: Final = "told in confidence"  # why an entry is skipped
 _CALL: Final = re.compile(r"^\[tool call: ", re.MULTILINE)  # what follows is not speech
 CONTEXT: Final = 60  # characters before a quote, which may report a correction
 _EARLIER: Final = 500  # newest entries of a session searched for external text
+_ANSWERED: Final = 4  # lines before a window, among which stands what its first one answers
 _OWN_SHARE: Final = 0.5  # the share of a draft's words that must be the user's
 _NO_RIGHTS: Final = AgentRights()
 _BY_JSON: Final = ModelPass(ChatExtractor, ChatEvolution, None)
@@ -173,7 +174,7 @@ class DraftBuilder:
                 draft = self._hold_if_from_tools(draft, entries)
                 draft = self._apply_agent_rights(draft)
                 if rests_on_doubtful([source.entry for source in draft.sources], entries):
-                    draft = persons.hold_doubtful(draft)
+                    draft = persons.hold_doubtful(draft, entries[draft.sources[0].entry])
                 held = persons.hold_sensitive(draft, settings.facts)
                 if held is None:
                     batch.rejected[SENSITIVE] += 1
@@ -202,6 +203,8 @@ class DraftBuilder:
 
     def _extract(self, group: Sequence[Entry], rejected: Counter[str]) -> list[FactDraft]:
         # This is a tenth of a resident's start-up, and no prompt waits for facts.
+        from memtier_plugin.facts.extraction.corrections import find_corrections
+        from memtier_plugin.facts.extraction.intentions import find_intentions
         from memtier_plugin.facts.extraction.rules import extract_facts, find_denials
 
         statements = extract_facts(group, self._store.settings.facts.single_valued)
@@ -210,11 +213,21 @@ class DraftBuilder:
         rejected.update(procedures.rejected)
         lessons = [draft for entry in group for draft in extract_lessons(entry)]
         denials = [draft for entry in group for draft in find_denials(entry)]
+        kept, own_words = self._store.settings.facts, list[FactDraft]()
+        if kept.corrections:
+            own_words += find_corrections(group, self._said_before(group[0]))
+        if kept.intentions:
+            own_words += find_intentions(group)
         learned = {(draft.sources[0].entry, draft.span) for draft in lessons}
         facts = [
             draft for draft in statements.drafts if not _is_within(draft, learned)
         ]  # stated once
-        return [*denials, *facts, *procedures.drafts, *lessons]
+        return [*denials, *own_words, *facts, *procedures.drafts, *lessons]
+
+    def _said_before(self, entry: Entry) -> list[Entry]:
+        """Return what was said last in an entry's session and scope, in order."""
+        lines = self._store.reader().lines_before([entry.id], _ANSWERED)
+        return lines.get(entry.id, [])[::-1]
 
     def _rejection_reason(self, draft: FactDraft, entries: Mapping[str, Entry]) -> str:
         """Return why a verified draft is not a separate fact, or ""."""

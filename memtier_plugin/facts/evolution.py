@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Final, Literal
 
-from memtier_plugin.core.records import Entry, Fact, FactDraft
+from memtier_plugin.core.records import OWN_WORDS, Entry, Fact, FactDraft
 from memtier_plugin.facts.persons import comparable_subject
 from memtier_plugin.retrieval.duplicates import holds_since, may_replace
 from memtier_plugin.retrieval.replacement import fitted_model, replaces
@@ -172,7 +172,14 @@ def decide(
     """
     fact = _ComparedFact(new)
     everything = [_ComparedFact(known) for known in nearest if known.id != new.id]
-    existing = [known for known in everything if known.subject == fact.subject]
+    # A rule and the statement in it stand side by side; only a rule says the same as a rule, and
+    # only an intention the same as an intention.
+    existing = [
+        known
+        for known in everything
+        if known.subject == fact.subject
+        and (known.relation == fact.relation or not OWN_WORDS & {known.relation, fact.relation})
+    ]
     for known in existing:
         if _restates(fact, known):
             return Decision("ignore", known.fact, "says the same")

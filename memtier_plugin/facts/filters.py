@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Final
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.core.records import Entry, Fact, FactDraft, Origin
+from memtier_plugin.core.records import OWN_WORDS, Entry, Fact, FactDraft, Origin
 from memtier_plugin.core.settings.schema import Facts
 from memtier_plugin.retrieval.duplicates import DENIES
 from memtier_plugin.text.lexicon import denials, small_talk, word_set
@@ -142,7 +142,7 @@ def reject_reason(draft: FactDraft) -> str:
         return "small talk"
     if is_question(text) or _QUESTION.search(value):
         return "question"
-    is_procedure = draft.tier == "procedural"
+    is_procedure = draft.tier == "procedural" or draft.relation in OWN_WORDS
     if is_code_or_dump(text, procedure=is_procedure) or is_code_or_dump(value, procedure=True):
         return "code or dump"
     if _ID.fullmatch(text) or (_BLOB.search(text) and _mostly_blob(text)):
@@ -210,7 +210,8 @@ class _Comparable:
     @property
     def audience(self) -> tuple[object, ...]:
         draft = self.draft  # a retraction never equals a new fact
-        return draft.tier, draft.private_to, draft.person, draft.relation == DENIES
+        lane = draft.relation if draft.relation in (DENIES, *OWN_WORDS) else ""
+        return draft.tier, draft.private_to, draft.person, lane
 
     @cached_property
     def denies(self) -> bool:

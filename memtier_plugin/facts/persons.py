@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import LinkPeopleEvent, UnlinkPeopleEvent
-from memtier_plugin.core.records import Entry, Fact, FactDraft
+from memtier_plugin.core.records import CORRECTED, INTENDED, OWN_WORDS, Entry, Fact, FactDraft
 from memtier_plugin.core.settings.schema import FactMode, Facts
 from memtier_plugin.core.structs import Record, check_methods
 from memtier_plugin.facts.summaries.selection import MIN_PERSON_LINES
@@ -34,7 +34,7 @@ from memtier_plugin.trust.confidences import DOUBTFUL, SENSITIVE, is_sensitive
 USER: Final = "user"  # the subject of statements about the user if no sender is named
 NAME: Final = "name"  # the relation of a person's name
 _TEAM: Final = "The team"
-_RULES: Final = frozenset({"always", "never", "asks", "remember"})
+_RULES: Final = frozenset({"always", "never", "asks", "remember", CORRECTED})
 _DECIDED: Final = frozenset({"review"})  # keeps its owner
 _GROUPS: Final = frozenset({"team", "company"})  # members of the word class of relatives
 _WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
@@ -68,10 +68,11 @@ def assign_person(
     if subject is not None:
         draft = replace(draft, subject=_of_team(subject) if several else subject.format(sender))
     mentioned = subject is not None or personal or _mentions_user(draft.text)
-    if draft.extractor != "remember" and mentioned:
+    if draft.extractor != "remember" and mentioned and draft.relation not in OWN_WORDS:
         owned = several and subject != "{}"
         text = _name_speaker(draft, sender if draft.relation == NAME else _TEAM if owned else name)
-    if personal and normalise(name)[0] not in normalise(text)[0] and draft.relation != NAME:
+    as_said = draft.relation in (NAME, *OWN_WORDS)
+    if personal and normalise(name)[0] not in normalise(text)[0] and not as_said:
         text = f"{name}: {text}"
     return replace(draft, text=text, person=sender, personal=personal)
 
@@ -147,6 +148,8 @@ def _is_personal(draft: FactDraft, subject: str | None, named: bool) -> bool:
     words = _words(draft.quote or draft.text)
     singular = _has(words, draft.quote, "singular")
     plural = _has(words, draft.quote, "plural")
+    if draft.relation == INTENDED:  # whoever is to be reminded
+        return True
     related = not words.isdisjoint(KINSHIP - _GROUPS)
     if draft.relation in _RULES and draft.extractor != "remember":
         # A rule of the project, unless it is about how to treat the speaker.
@@ -274,8 +277,13 @@ def hold_sensitive(draft: Draft, facts: Facts) -> Draft | None:
     return replace(draft, status="proposed", reason=SENSITIVE)
 
 
-def hold_doubtful(draft: Draft) -> Draft:
-    """Make a draft wait that may be a confidence."""
+def hold_doubtful(draft: FactDraft, entry: Entry) -> FactDraft:
+    """Make a draft wait that may be a confidence.
+
+    A rule or an intention is kept for those who know its words: its agent and sender.
+    """
+    if draft.relation in OWN_WORDS:
+        return replace(draft, private_to=(entry.agent_id, entry.sender or ""))
     return _wait(draft, DOUBTFUL)
 
 

@@ -22,7 +22,7 @@ from memtier_plugin.core.records import Extractor, Fact, FactDraft, Run, check_f
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.core.structs import check_methods
 from memtier_plugin.credit.questions import Regression
-from memtier_plugin.facts import forgetting, views
+from memtier_plugin.facts import forgetting, own_words, views
 from memtier_plugin.facts.consolidation import ConsolidationReport, Consolidator, Progress
 from memtier_plugin.facts.forgetting import (
     Audience,
@@ -124,6 +124,27 @@ class FactService:
             return facts
         name = normalise(subject)
         return [view for view in facts if normalise(view.fact.subject) == name]
+
+    @from_new_index
+    def rules(self) -> list[own_words.RuleView]:
+        """Return the rules in force that corrections set, newest first."""
+        with self._reading() as reader:
+            return own_words.list_rules(reader, self._viewer)
+
+    @from_new_index
+    def todo(self) -> list[own_words.TodoView]:
+        """Return the intentions that nobody closed: the first due, then the newest."""
+        with self._reading() as reader:
+            return own_words.list_todo(reader, self._viewer)
+
+    def close(self, fact_id: str, why: own_words.Closing = "done") -> FactView:
+        """Close an intention, so that it is not brought up again; returns what it was.
+
+        Raises:
+            NotFound, NotGranted, LedgerError: it was not closed.
+        """
+        own_words.close(self._actor, (view := self._own_fact(fact_id)).fact, why)
+        return view
 
     @from_new_index
     def fact(self, fact_id: str) -> FactView:

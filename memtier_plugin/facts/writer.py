@@ -21,6 +21,7 @@ from memtier_plugin.core.records import (
     person_audience,
 )
 from memtier_plugin.facts import evolution, persons
+from memtier_plugin.facts.endings import find_ended
 from memtier_plugin.facts.evolution import Decision
 from memtier_plugin.facts.persons import assign_person, comparable_subject, subject_for
 from memtier_plugin.providers.embedding.static import StaticEmbedder
@@ -283,10 +284,14 @@ def _retract(denial: Fact, outcome: WriteOutcome, current: _CurrentFacts) -> Non
     """Record which facts a denial retracts; a denial that would wait for review retracts none."""
     if denial.status != "active":
         return
-    for other in current.find_nearest(denial):
-        if holds_since(other)[0] <= holds_since(denial)[0] and evolution.denies(denial, other):
-            outcome.retracted.append((other.id, denial))
-            current.mark_ended(other.id)
+    nearest = [
+        other
+        for other in current.find_nearest(denial)
+        if holds_since(other)[0] <= holds_since(denial)[0]
+    ]
+    for other in find_ended(denial, nearest):
+        outcome.retracted.append((other.id, denial))
+        current.mark_ended(other.id)
 
 
 class _CurrentFacts:

@@ -14,10 +14,16 @@ from msgspec.structs import replace
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import IndexProblem, LedgerError, NotFound
 from memtier_plugin.core.event_lines import PACKED_FIELDS, STEPS, is_packed
-from memtier_plugin.core.events import CreditEvent, DeliverEvent, RankedItem, RecallEvent
+from memtier_plugin.core.events import (
+    CreditEvent,
+    DeliverEvent,
+    RankedItem,
+    RecallEvent,
+    RemindEvent,
+)
 from memtier_plugin.core.formats import ID_LENGTH, MIN_ID_END, to_iso
 from memtier_plugin.core.records import INJECTING, JournalEvent
-from memtier_plugin.core.results import Hit, Recall
+from memtier_plugin.core.results import REMINDS, Hit, Recall
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.retrieval.plan import RecallPlan
 from memtier_plugin.retrieval.session import AlreadyShown
@@ -70,7 +76,7 @@ class RecallJournal:
                 while len(self._by_run) > _RUNS:  # runs that never ended
                     self._by_run.pop(next(iter(self._by_run)))
         if recall.purpose == "inject":
-            self._already_shown.record_injected(recall, event.timestamp)
+            self._note_shown(event, recall)
 
     def acknowledge(self, recall_id: str, sender: str | None = None) -> None:
         """Write that a prompt has the block of an offer; it holds in this process in any case.
@@ -88,7 +94,14 @@ class RecallJournal:
             with self._mutex:
                 for run, events in self._by_run.items():
                     self._by_run[run] = settle_offers(events, [delivery])
-            self._already_shown.record_injected(RecallEvent.of(offer), offer.timestamp)
+            self._note_shown(offer, RecallEvent.of(offer))
+
+    def _note_shown(self, event: JournalEvent, recall: RecallEvent) -> None:
+        self._already_shown.record_injected(recall, event.timestamp)
+        if items := tuple(each.item for each in recall.injected if REMINDS in each.signals):
+            reminder = RemindEvent(items=items, recall=event.id)
+            event = self._actor.event(reminder, run=event.run_id)
+            self._append(event, timeout=LOCK_SECONDS)
 
     def _append(self, event: JournalEvent, timeout: float) -> None:
         try:

@@ -19,6 +19,13 @@ from memtier_plugin.retrieval.call_history import (
     order_by_calls,
 )
 from memtier_plugin.retrieval.candidates import FEW, MIN_COSINE
+from memtier_plugin.retrieval.corrections import (
+    find_rules,
+    leave_out_closed,
+    leave_out_same,
+    others,
+    read_own_words,
+)
 from memtier_plugin.retrieval.duplicates import find_restated, hit_time
 from memtier_plugin.retrieval.floor import (
     Judged,
@@ -28,6 +35,7 @@ from memtier_plugin.retrieval.floor import (
     mark_nearest,
     refuse_all,
 )
+from memtier_plugin.retrieval.intentions import Moment, find_reminders
 from memtier_plugin.retrieval.plan import Candidates, ChosenHits, Query
 from memtier_plugin.retrieval.prompt_kind import SHORT_PROMPT_WORDS, PromptKinds
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
@@ -332,7 +340,27 @@ class Judge:
             first = self._session_lines(query)
         else:
             first = self._standing_lines(query) if kinds.task else []
-        return judged.preceded_by([*self._working_memory(query, vague=vague), *first])
+        with suppress(DeadlineExceeded), self._store.deadline(query.until):
+            judged = leave_out_closed(self._store.reader(), judged)
+        own_words = [] if kinds.is_empty else self._own_words(query)
+        first = [*self._working_memory(query, vague=vague), *others(own_words, first)]
+        judged = leave_out_same(own_words, judged)
+        return judged.preceded_by([*own_words, *first])
+
+    def _own_words(self, query: Query) -> list[Hit]:
+        """Return what a user is to be reminded of, and the rules set for a like request."""
+        kept, hits = self._settings.facts, list[Hit]()
+        with suppress(DeadlineExceeded), self._store.deadline(query.until):
+            reader, prompt = self._store.reader(), query.search_text
+            own_words = read_own_words(reader, query.viewer)
+            if own_words and kept.intentions:
+                request, idle = query.request, timedelta(hours=self._settings.summaries.idle_hours)
+                by = Moment(request.session_id or "", request.run_id or "", idle)
+                hits += find_reminders(reader, query.viewer, prompt, own_words, by)
+            if own_words and kept.corrections:
+                hits += find_rules(reader, query.viewer, prompt, own_words)
+            return self._unseen(query, hits)
+        return []
 
     def _leaning(self, query: Query) -> float:
         """Return how much a prompt relies on visible lines of its session."""

@@ -21,11 +21,12 @@ from memtier_plugin.core.errors import NOT_RERANKED, RerankUnavailable
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import aware, new_id
 from memtier_plugin.core.records import JournalEvent, count_tokens
-from memtier_plugin.core.results import Hit, Recall, RecallRequest, Step
+from memtier_plugin.core.results import DUE, REMINDS, Hit, Recall, RecallRequest, Step
 from memtier_plugin.core.settings.schema import AgentRights, Settings
 from memtier_plugin.retrieval.block import BlockPlan, passage_size
 from memtier_plugin.retrieval.call_history import mark_calls, with_histories
 from memtier_plugin.retrieval.candidates import Expansion
+from memtier_plugin.retrieval.corrections import SIGNAL
 from memtier_plugin.retrieval.duplicates import (
     StatedValue,
     collapse_duplicates,
@@ -67,6 +68,7 @@ from memtier_plugin.text.passages import select_passage
 
 DEDUPLICATION_WINDOW: Final = 40  # hits among which near-duplicates are looked for
 CONTRADICTION_WINDOW: Final = 64  # hits among which contradicting facts are looked for
+_OWN_WORDS: Final = (SIGNAL, REMINDS, DUE)  # signals of hits that keep their words
 _TRIES: Final = 2  # hits that are tried for a line, for each line requested
 _RERANKED: Final = 100  # the best hits, which a plugin may order anew
 _RERANK_SECONDS: Final = 5.0  # for that, where a recall has no deadline
@@ -406,7 +408,9 @@ class Recaller:
         most, even = self.settings.retrieval.passage_tokens, query.several
         select = partial(select_passage, weights=terms, words=self.store.tokenizer.words)
         rules = {
-            hit.text: find_unpasted_orders(hit.text) for hit in judged.added if query.kinds.task
+            hit.text: find_unpasted_orders(hit.text)
+            for hit in judged.added
+            if query.kinds.task and hit.signals.keys().isdisjoint(_OWN_WORDS)
         }
 
         def excerpt(text: str, index: int) -> str:

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from memtier_plugin.core import lazy_regex as regex
-from memtier_plugin.core.records import Entry
+from memtier_plugin.core.records import OWN_WORDS, Entry, Fact
 from memtier_plugin.text.languages import iter_sentences
 from memtier_plugin.text.lexicon import (
     LANGUAGES,
@@ -265,6 +265,22 @@ def is_quotable(entry: Entry) -> bool:
         and entry.retrievable
         and not entry.content.lstrip().startswith(TOOL_CALL_MARK)
     )
+
+
+INSTRUCTION: Final = 1  # what `standing_kind` returns of a standing instruction
+_OWN_WORDS: Final = 2  # and of what else a user's words set: rules and intentions
+
+
+def standing_kind(item: Entry | Fact) -> int:
+    """Return whether an item is a user's standing instruction, rule or intention; else 0.
+
+    A confidence may be a rule: as no fact is made of it, its line is looked at by each recall.
+    """
+    if isinstance(item, Fact):
+        return _OWN_WORDS if item.relation in OWN_WORDS else 0
+    if not item.role == item.origin == "user":
+        return 0
+    return INSTRUCTION if is_standing_instruction(item.content) else _OWN_WORDS * item.private
 
 
 # -- Detect text that states nothing: acknowledgements and pure questions.  Pure

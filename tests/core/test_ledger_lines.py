@@ -210,6 +210,10 @@ def spoken(home: Path) -> list[tuple[str, bytes]]:
         memory.history.revert("r6", undo=True)
         memory.forget(ids=[memory.record([user_message("forget me")], session_id="s5")[0].id])
         memory.forget(session="s2")
+        wish = "Remind me to rotate the certificate when we next touch the gateway."
+        memory.end_run([user_message(wish)], session_id="s7", run_id="r7")
+        memory.consolidate()
+        memory.recall("Change the gateway config.", session_id="s8", purpose="inject")
         return stored(home)
 
 

@@ -211,6 +211,8 @@ class Facts(Record, frozen=True, kw_only=True):
 
     mode: FactMode = "auto"
     sensitive: SensitiveMode = "review"
+    corrections: bool = True
+    intentions: bool = True
     single_valued: tuple[str, ...] = (
         "name",
         "lives_in",

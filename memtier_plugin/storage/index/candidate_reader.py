@@ -15,11 +15,11 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from memtier_plugin.core.records import SHARED, person_audience
+from memtier_plugin.core.records import OWN_WORDS, SHARED, Entry, person_audience
 from memtier_plugin.core.structs import parse_json
 from memtier_plugin.storage.index import postings as bm25
 from memtier_plugin.storage.index.items import PRIVATE_SHELF, pieces_to_embed
-from memtier_plugin.storage.index.records import NeighbourReader, Stored, to_utf8_all
+from memtier_plugin.storage.index.records import NeighbourReader, Stored, decode_kept, to_utf8_all
 from memtier_plugin.storage.index.vectors import IndexVectors
 
 MAX_TERMS: Final = 64  # distinct query words looked up, rarest first
@@ -316,7 +316,7 @@ class CandidateReader(NeighbourReader):
     def candidates(self, rows: Iterable[int]) -> list[Candidate]:
         """Return the ranking properties of these rows."""
         candidates = self._db.execute(
-            """SELECT row, id, tier, session, turn, role, speaker, standing, observed, length,
+            """SELECT row, id, tier, session, turn, role, speaker, standing = 1, observed, length,
                       coalesce(weight, 0.0), CASE tier WHEN 'episodic' THEN 1.0
                       ELSE coalesce(CAST(data AS TEXT) ->> 'confidence', 1.0) END
                FROM items LEFT JOIN states ON item = id
@@ -396,13 +396,66 @@ class CandidateReader(NeighbourReader):
         return [int(row[0]) for row in rows]
 
     def standing_rows(self, scopes: Sequence[int], limit: int) -> list[int]:
-        """Return the newest visible standing instructions of these scopes."""
+        """Return the newest visible lines of these scopes that are standing instructions."""
         rows = self._db.execute(
-            """SELECT row FROM items WHERE standing AND indexed
+            """SELECT row FROM items WHERE standing AND standing = 1 AND indexed
                  AND scope IN (SELECT value FROM json_each(?)) ORDER BY row DESC LIMIT ?""",
             (json.dumps(scopes), limit),
         )
         return [int(row[0]) for row in rows]
+
+    def own_words(self, scopes: Sequence[int], limit: int) -> dict[int, int]:
+        """Return the newest visible rules and intentions, and confidences, which may be either.
+
+        Returns:
+            by row, how many lines say so; 0 for a line itself.
+        """
+        rows = self._db.execute(
+            """SELECT row, (SELECT count(*) FROM sources WHERE fact = items.id)
+               FROM items INDEXED BY items_standing
+               WHERE standing AND indexed AND scope IN (SELECT value FROM json_each(?))
+                 AND (tier <> 'episodic' OR scope IN (SELECT id FROM scopes WHERE shelf = ?))
+               ORDER BY row DESC LIMIT ?""",
+            (json.dumps(scopes), PRIVATE_SHELF, limit),
+        )
+        return {int(row): int(times) for row, times in rows}
+
+    def closed_lines(self, entries: Sequence[str]) -> dict[str, int]:
+        """Return which of these entries set a rule or an intention that has ended.
+
+        Returns:
+            by entry, the characters of the longest one.
+        """
+        rows = self._db.execute(
+            """SELECT entry, max(length(facts.value)) FROM json_each(?1) AS wanted
+               CROSS JOIN sources ON entry = wanted.value
+               JOIN facts ON facts.id = fact AND relation IN (SELECT value FROM json_each(?2))
+               JOIN states ON item = fact
+               WHERE superseded_by IS NOT NULL OR reviewed = 'rejected' GROUP BY entry""",
+            (json.dumps(to_utf8_all(entries)), json.dumps(sorted(OWN_WORDS))),
+        )
+        return {str(entry): int(size) for entry, size in rows}
+
+    def lines_before(self, entries: Sequence[str], most: int) -> dict[str, list[Entry]]:
+        """Return, by entry, up to so many lines said before it to the same agent, the last first.
+
+        A confidence is left out before what is none.
+        """
+        lines: dict[str, list[Entry]] = {}
+        for entry, data, owner in self._db.execute(
+            """SELECT told.id, earlier.data, scopes.agent FROM json_each(?1) AS wanted
+               JOIN items AS told ON told.id = wanted.value
+               JOIN scopes ON scopes.id = told.scope
+               JOIN items AS earlier ON earlier.session = told.session
+                 AND earlier.turn < told.turn AND earlier.turn >= told.turn - ?2
+                 AND earlier.indexed
+               JOIN scopes AS public ON public.id = earlier.scope
+                 AND public.sender = scopes.sender AND public.shelf IN ('', scopes.shelf)
+               ORDER BY earlier.turn DESC, earlier.id DESC""",
+            (json.dumps(to_utf8_all(entries)), most),
+        ):
+            lines.setdefault(str(entry), []).append(decode_kept(data, str(owner)))
+        return lines
 
     def rows_without_vector(
         self, model: str, limit: int, newest: int

@@ -32,7 +32,7 @@ from memtier_plugin.storage.index.vectors import IndexVectors, Vectors
 from memtier_plugin.storage.ledger.jsonl import LedgerLine
 from memtier_plugin.storage.state import State, fold, touched_items
 from memtier_plugin.text.passages import chunk_text
-from memtier_plugin.text.phrases import is_quotable, is_standing_instruction
+from memtier_plugin.text.phrases import is_quotable, standing_kind
 from memtier_plugin.text.tokenizer import Tokenizer, normalise
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class _Item(NamedTuple):
     turn: int = 0
     speaker: str | None = None
     key: str | None = None
-    standing: bool = False
+    standing: int = 0
     quotable: bool = False
 
 
@@ -145,8 +145,7 @@ class IndexItems:
                 turn=entry.turn,
                 speaker=to_utf8(entry.speaker) if entry.speaker else None,
                 key=entry.key,
-                standing=entry.role == entry.origin == "user"
-                and is_standing_instruction(entry.content),
+                standing=standing_kind(entry),
                 quotable=is_quotable(entry) and not entry.private,
             )
             for identity, (entry, line, text) in zip(ids, entries, strict=True)
@@ -171,6 +170,7 @@ class IndexItems:
             retrievable=fact.status == "active",
             text=text,
             line=line,
+            standing=standing_kind(fact),
         )
         [row] = self._insert([item], file, batch)
         self._db.execute("INSERT INTO facts VALUES(?, ?, ?, ?, ?)", (identity, row, *stated))

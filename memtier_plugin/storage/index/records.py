@@ -76,14 +76,14 @@ class RecordReader:
             item: Entry | Fact
             current = _state(state) if state[0] is not None else untouched
             if tier == "episodic":
-                decode = _kept_entry if len(data) <= _KEPT_BYTES else decode_entry
-                item = decode(data, owner=owner)
+                item = decode_kept(data, owner)
                 if (item.promoted, item.cognitive_weight) != (current.promoted, current.weight):
                     item = replace_fields(
                         item, promoted=current.promoted, cognitive_weight=current.weight
                     )
             else:
-                item = decode_fact(data, tier=tier)
+                decode = _kept_fact if len(data) <= _KEPT_BYTES else decode_fact
+                item = decode(data, tier=tier)
             stored[int(row)] = Stored(item, int(row), str(path), int(line), current)
         return stored
 
@@ -103,9 +103,20 @@ class RecordReader:
         return 0
 
 
-@lru_cache(1024)  # prompts that follow each other find the same lines
+def decode_kept(line: bytes, owner: str | None) -> Entry:
+    """Return an entry from its line; a short one is kept, as later prompts find the same lines."""
+    decode = _kept_entry if len(line) <= _KEPT_BYTES else decode_entry
+    return decode(line, owner=owner)
+
+
+@lru_cache(1024)
 def _kept_entry(line: bytes, *, owner: str | None) -> Entry:
     return decode_entry(line, owner=owner)
+
+
+@lru_cache(1024)
+def _kept_fact(line: bytes, *, tier: str) -> Fact:
+    return decode_fact(line, tier=tier)
 
 
 def join_conditions(

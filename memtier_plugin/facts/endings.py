@@ -1,0 +1,52 @@
+"""Tell which facts a user's words end: what they deny, take back, or tell to be done.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+from memtier_plugin.core.records import CORRECTED, INTENDED, Fact
+from memtier_plugin.facts.evolution import content_words, denies
+from memtier_plugin.retrieval.duplicates import may_replace
+from memtier_plugin.text.lexicon import words_of
+
+_ENDED_BY: Final = {"correction": CORRECTED, "intention": INTENDED}  # by the denial's extractor
+_TELLING: Final = 2  # words that say which intention is done, or half of few words
+
+
+def find_ended(denial: Fact, nearest: Sequence[Fact]) -> list[Fact]:
+    """Return the facts that a denial (`duplicates.DENIES`) ends.
+
+    With a rule or an intention ends what else its words state.
+    """
+    relation = _ENDED_BY.get(denial.extractor)
+    ended = _withdrawn(denial, nearest, relation) if relation else None
+    lines = {source.entry for source in ended.sources} if ended else set[str]()
+
+    def is_of_it(other: Fact) -> bool:
+        quotes = ended is not None and (other.quote in ended.quote or ended.quote in other.quote)
+        return quotes and lines.issuperset(source.entry for source in other.sources)
+
+    may_deny = relation != INTENDED
+    return [each for each in nearest if is_of_it(each) or (may_deny and denies(denial, each))]
+
+
+def _withdrawn(denial: Fact, nearest: Sequence[Fact], relation: str) -> Fact | None:
+    """Return the rule, or the intention, that a user's words end: the one with most of them."""
+    words = {*content_words(denial.text)} - _closed_words()
+    shared = {
+        known.id: len(words.intersection(content_words(known.text)))
+        for known in nearest
+        if known.relation == relation and may_replace(denial, known)
+    }
+    most = max(shared.values(), default=0)
+    if relation == INTENDED and most < min(_TELLING, len(words) / 2):
+        return None
+    best = [known for known in nearest if most and shared.get(known.id) == most]
+    return best[0] if len(best) == 1 else None
+
+
+@cache
+def _closed_words() -> frozenset[str]:
+    return frozenset(content_words(" ".join([*words_of("stop_words"), *words_of("first_person")])))
