@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from operator import mul
 from typing import Final
 
 from msgspec import Struct
@@ -17,15 +18,9 @@ from msgspec.structs import replace
 
 from memtier_plugin.core.records import CORRECTED, OWN_WORDS, Entry, Fact
 from memtier_plugin.core.results import Hit
+from memtier_plugin.retrieval import worth
+from memtier_plugin.retrieval.dialogue_acts import asks_for_work, sets_rule
 from memtier_plugin.retrieval.floor import Judged
-from memtier_plugin.retrieval.kinds_of_work import (
-    Profiles,
-    kind_model,
-    of_work,
-    other_kind,
-    profile,
-)
-from memtier_plugin.retrieval.rule_words import sets_rule
 from memtier_plugin.retrieval.signals import ScoredRow
 from memtier_plugin.retrieval.standing import stems
 from memtier_plugin.retrieval.visibility import Viewer, read_hits
@@ -37,10 +32,12 @@ SIGNAL: Final = "like"  # how like the prompt is to what a rule corrected
 _READ: Final = 128  # rules and intentions that are looked at, the newest
 _BEFORE: Final = 6  # lines before a correction, among which its request stands
 _MAX_CHARS: Final = 600  # of a text that are compared
-_BEHIND: Final = 2.0  # log-odds by which a rule may be less likely than the likeliest
-_REPEATED: Final = 0.5  # what each doubling of a rule's sources adds to its log-odds
-_DEED: Final = 0.7  # what the deed and the rule's own words count, beside the request
-_PARTS: Final = ((1.0, _DEED, _DEED), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+_LEAST: Final = 1.0  # how like a prompt must be
+_REPEATED: Final = 0.5  # what each doubling of a rule's sources adds to its likeness
+# What the cosines of the request, the deed and the rule's own words count, and the share of the
+# prompt's words that they have: weights of a softmax over rules, `scripts/fit_dialogue_acts.py`.
+_PARTS: Final = (9.0, 5.0, 4.0)
+_WORDS: Final = 2.0
 
 
 class OwnWords(Struct, frozen=True):
@@ -164,63 +161,53 @@ def _corrects(rule: Rule) -> bool:
 
 
 def select_rules(prompt: str, rules: Sequence[Rule]) -> list[ScoredRow]:
-    """Return the rows of the few rules that are likely enough to hold, the likeliest first."""
-    standard = kind_model().standards["rules"]
+    """Return the rows of the few rules likeliest to hold before a prompt of work; else none."""
+    if not asks_for_work(prompt):
+        return []
     asked, measured = prompt[:_MAX_CHARS], list[tuple[float, Rule]]()
     for rule in rules:
-        odds = standard["bias"] + _REPEATED * math.log2(rule.times)
-        odds += sum(standard[name] * value for name, value in likeness(asked, rule).items())
+        odds = likeness(asked, rule) - _LEAST + _REPEATED * math.log2(rule.times)
         measured.append((odds, rule))
-    least = max((odds for odds, _ in measured), default=0.0) - _BEHIND
-    likely = [(o, rule) for o, rule in measured if o > max(least, standard["least"])]
+    likely = [(odds, rule) for odds, rule in measured if odds > 0]
     likely.sort(key=lambda each: (-each[0], each[1].item.id))
     scores = [(1 / (1 + math.exp(-odds)), rule.row) for odds, rule in likely[:MAX_RULES]]
     return [(row, score, {SIGNAL: round(score, 4)}) for score, row in scores]
 
 
-def likeness(prompt: str, rule: Rule) -> dict[str, float]:
-    """Return what speaks for a rule before a prompt: its kind of work, the best part's, words."""
-    asked, corrected = _asked(prompt), _corrected(rule.request, rule.deed, rule.item.text)
-    together, *parts = (corrected.kinds @ asked.kinds[0]).tolist()
-    return {
-        "together": together,
-        "best": max(parts),
-        "words": len(asked.words & corrected.words) / max(1, len(asked.words)),
-        "asks": asked.asks,
-        "idle": asked.idle,
-        "working": together * (1 - asked.idle),
-    }
-
-
-class _Asked(Struct, frozen=True):
-    """A prompt as it is compared; ``idle`` is how much it speaks for no work of the user's."""
-
-    kinds: Profiles  # shape (1, kinds), of length one
-    idle: float
-    words: frozenset[str]
-    asks: float
+def likeness(prompt: str, rule: Rule) -> float:
+    """Return how like a prompt is to what a rule corrected, what had been done, and its words."""
+    corrected = _corrected(rule.request, rule.deed, rule.item.text)
+    words = content(prompt)
+    shared = len(words & corrected.words) / max(1, len(words))
+    return cosine(unit(prompt), corrected.vector) + _WORDS * shared
 
 
 class _Corrected(Struct, frozen=True):
-    """A rule as it is compared: its parts together, its request, its deed and its own words."""
+    """A rule as it is compared: the weighted sum of its parts' vectors, and its words."""
 
-    kinds: Profiles  # shape (4, kinds), each row of length one
+    vector: tuple[float, ...]
     words: frozenset[str]
-
-
-@lru_cache(8)
-def _asked(prompt: str) -> _Asked:
-    asks = prompt.rstrip().endswith(("?", "？"))
-    work = of_work((prompt,), ((1.0,),))
-    return _Asked(work, profile(prompt)[other_kind()], _content(prompt), float(asks))
 
 
 @lru_cache(1024)  # the same rules are compared with every prompt
 def _corrected(request: str, deed: str, text: str) -> _Corrected:
-    kinds = of_work((request, deed, text), _PARTS)
-    return _Corrected(kinds, _content(f"{request} {deed} {text}"))
+    parts = [unit(part) for part in (request, deed, text)]
+    vector = tuple(sum(map(mul, _PARTS, numbers)) for numbers in zip(*parts, strict=True))
+    return _Corrected(vector, content(f"{request} {deed} {text}"))
 
 
-def _content(text: str) -> frozenset[str]:
-    """Return the stems of a text's words of content."""
+def unit(text: str) -> tuple[float, ...]:
+    """Return a text's vector of length one; zeros where the model does not know its script."""
+    numbers = worth.vector(text)
+    length = math.hypot(*numbers)
+    return tuple(number / length for number in numbers) if length else numbers
+
+
+def cosine(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the product of two vectors of length one."""
+    return sum(map(mul, first, second))
+
+
+def content(text: str) -> frozenset[str]:
+    """Return the stems of a text's words of content; of a script without spaces, pairs."""
     return frozenset(word for word in stems(text) - words_of("stop_words") if len(word) > 1)

@@ -20,10 +20,15 @@ from msgspec import Struct
 from memtier_plugin.core.events import RemindEvent
 from memtier_plugin.core.records import INTENDED, Entry, Fact
 from memtier_plugin.core.results import DUE, REMINDS, Hit
-from memtier_plugin.retrieval import worth
-from memtier_plugin.retrieval.corrections import OwnWords, Rule, likeness
-from memtier_plugin.retrieval.kinds_of_work import kind_model
-from memtier_plugin.retrieval.rule_words import find_meaning, has_meaning, intends, meanings
+from memtier_plugin.retrieval.corrections import OwnWords, content, cosine, unit
+from memtier_plugin.retrieval.dialogue_acts import (
+    find_phrase,
+    has_phrase,
+    intends,
+    nearness_weights,
+    odds,
+    phrases,
+)
 from memtier_plugin.retrieval.signals import ScoredRow
 from memtier_plugin.retrieval.standing import stems
 from memtier_plugin.retrieval.visibility import Viewer, read_hits
@@ -135,11 +140,11 @@ def _is_echo(item: Entry | Fact, now: datetime, by: Moment) -> bool:
 
 def asks_what_is_due(prompt: str) -> bool:
     """Return whether a prompt asks what there is to be done, or what deadlines there are."""
-    return len(prompt) <= _MAX_CHARS and has_meaning("due", prompt) and _asks(prompt)
+    return len(prompt) <= _MAX_CHARS and has_phrase("due", prompt) and _asks(prompt)
 
 
 def _asks(prompt: str) -> bool:
-    return prompt.rstrip().endswith(("?", "？")) or has_meaning("plain_question", prompt)
+    return prompt.rstrip().endswith(("?", "？")) or has_phrase("plain_question", prompt)
 
 
 def select_due(prompt: str, intentions: Sequence[Intention], now: datetime) -> list[ScoredRow]:
@@ -160,14 +165,14 @@ def select_intentions(
 ) -> list[ScoredRow]:
     """Return the intentions whose event or day has come, the likeliest first."""
     prompt, today = prompt[:_MAX_CHARS], now.date()
-    standard = kind_model().standards["intentions"]
+    standard = nearness_weights()
     ranked = list[tuple[float, int]]()
     for each in intentions:
-        odds = standard["bias"]
-        odds += sum(standard[name] * value for name, value in nearness(prompt, each).items())
+        values = nearness(prompt, each).items()
+        near = standard["bias"] + sum(standard[name] * value for name, value in values)
         due = each.trigger.due
-        if odds > standard["least"] and each.trigger.event:
-            ranked.append((1 / (1 + math.exp(-odds)), each.row))
+        if near > standard["least"] and each.trigger.event:
+            ranked.append((1 / (1 + math.exp(-near)), each.row))
         elif due and due[0] - _AHEAD <= today <= due[1] + _AFTER and not each.trigger.event:
             ranked.append((0.5, each.row))
         elif each.trigger.start:
@@ -178,20 +183,17 @@ def select_intentions(
 
 def nearness(prompt: str, intention: Intention) -> dict[str, float]:
     """Return what speaks for an intention's event before a prompt."""
-    trigger, words = intention.trigger, _content(prompt)
+    trigger, words = intention.trigger, content(prompt)
     shared = words & trigger.words
-    rule = Rule(intention.row, intention.item, request=trigger.event)
-    like = likeness(prompt, rule)
-    vectors = zip(worth.vector(prompt), worth.vector(trigger.event), strict=True)
     return {
         "event": len(shared) / max(1, len(trigger.words)),
         "some": float(bool(shared)),
         "rest": len(words & trigger.rest) / max(1, len(trigger.rest)),
         "of prompt": len(shared) / max(1, len(words)),
-        "cosine": sum(a * b for a, b in vectors) / 9,  # of length three
-        "together": like["together"],
-        "idle": like["idle"],
-        "asks": like["asks"],
+        "cosine": cosine(unit(prompt), unit(trigger.event)),
+        "like": cosine(unit(prompt), unit(intention.item.text)),
+        "work": odds("work", prompt) / 3,
+        "asks": float(_asks(prompt)),
     }
 
 
@@ -204,7 +206,7 @@ def read_trigger(text: str, said_on: date) -> Trigger:
     due = next(iter(_periods(text, said_on)), None)
     text = _without_dates(text, said_on)
     event = _event(text)
-    if has_meaning("session", event):
+    if has_phrase("session", event):
         return Trigger("", frozenset(), _telling(text), due, start=True)
     words = _telling(event)
     return Trigger(event if words else "", words, _telling(text) - words, due)
@@ -213,7 +215,7 @@ def read_trigger(text: str, said_on: date) -> Trigger:
 def _event(text: str) -> str:
     """Return the clause that says when; "" where there is none."""
     for name in _CUES:
-        if not (match := find_meaning(name, text)):
+        if not (match := find_phrase(name, text)):
             continue
         start, end = match.span()
         if _DATED.match(text, end):  # "by 3 October"
@@ -240,18 +242,13 @@ def _without_dates(text: str, day: date) -> str:
     return text
 
 
-def _content(text: str) -> frozenset[str]:
-    """Return the stems of a text's words of content; of a script without spaces, pairs."""
-    return frozenset(word for word in stems(text) - words_of("stop_words") if len(word) > 1)
-
-
 def _telling(text: str) -> frozenset[str]:
     """Return the words of content by which one event is told from another."""
-    return _content(text) - _untelling()
+    return content(text) - _untelling()
 
 
 @cache
 def _untelling() -> frozenset[str]:
     """Return the stems of the words that open a trigger, or that any event may have."""
-    phrases = [re.sub(r'["*]', " ", meanings()[name]) for name in _UNTELLING]
-    return stems(" ".join([*phrases, *chain.from_iterable(map(words_of, _CLOSED))]))
+    opening = [re.sub(r'["*]', " ", phrases()[name]) for name in _UNTELLING]
+    return stems(" ".join([*opening, *chain.from_iterable(map(words_of, _CLOSED))]))

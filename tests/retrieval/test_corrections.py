@@ -6,7 +6,7 @@ from pathlib import Path
 
 from memtier_plugin.core.records import CORRECTED, Fact
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.rule_words import ends_rule, sets_rule
+from memtier_plugin.retrieval.dialogue_acts import ends_rule, sets_rule
 from tests.builders import turns
 from tests.cases import each_case
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from memtier_plugin.core.records import CORRECTED, Entry, FactDraft
 from memtier_plugin.retrieval.duplicates import DENIES
-from memtier_plugin.retrieval.rule_words import ends_rule, sets_rule
+from memtier_plugin.retrieval.dialogue_acts import ends_rule, sets_rule
 
 EXTRACTOR: Final = "correction"
 

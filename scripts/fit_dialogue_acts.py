@@ -1,0 +1,330 @@
+"""Fit the model that tells what a user's turn does, and when an intention's event has come.
+
+It learns from turns written for it, none of them anybody's (``scripts/dialogue_acts``):
+
+- ``turns.jsonl``, ``software.jsonl``, ``everyday.jsonl``: what is said after an assistant's turn,
+  with the request and the deed that it answers, and prompts for which it matters (``then``);
+- ``prompts.jsonl``: prompts that ask for work of one's own, and that do not;
+- the cases of ``bench/memtier_bench/corrections/work.yaml`` of even number;
+- judgement sets (`--judged`, folders with `work.yaml`, `silence.yaml` and the like).
+
+    python scripts/fit_dialogue_acts.py --judged FOLDER ...
+
+prints what share is told right by models fitted without it, by file: each is left out in turn, those
+with the few lines together.  Then it writes ``memtier_plugin/retrieval/dialogue_acts.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple, get_args
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from memtier_bench.silence_prompts import load_generic_prompts
+from memtier_plugin.core.records import INTENDED, Fact, Source
+from memtier_plugin.retrieval import dialogue_acts, intentions, worth
+from memtier_plugin.retrieval.dialogue_acts import Act
+from scripts.fit_worth import judged_sentences, newton, own_sentences
+
+ROOT: Final = Path(__file__).parent.parent
+FOLDER: Final = ROOT / "scripts" / "dialogue_acts"
+OWN: Final = ROOT / "bench" / "memtier_bench" / "corrections" / "work.yaml"
+FILES: Final = ("turns", "software", "everyday", "prompts")
+ACTS: Final[tuple[Act, ...]] = get_args(Act)
+PENALTY: Final = 0.001
+ELSEWHERE: Final = 0.3  # weight of what was said where nothing was corrected
+STEPS: Final = 250
+SELDOM: Final = 3  # texts that a feature must be in
+SLIGHT: Final = 0.04  # a weight that changes no score by much
+NEARNESS_PENALTY: Final = 0.002
+SAID_ON: Final = date(2026, 9, 1)
+Case = Mapping[str, Any]
+Table = NDArray[np.float32]
+
+
+class Row(NamedTuple):
+    """A text with its act; one of "request" and "other" is not any of the acts of a turn."""
+
+    text: str
+    act: str
+    file: str
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+def read_lines(name: str) -> list[Case]:
+    lines = (FOLDER / f"{name}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def own_cases(judged: Sequence[Path]) -> list[tuple[str, Mapping[str, Sequence[Case]]]]:
+    """Return the sets of cases to fit on: our own of even number, and those of the folders."""
+    own = {kind: cases[::2] for kind, cases in read(OWN).items()}
+    files = [(folder.name, folder / "work.yaml") for folder in judged]
+    return [("own", own), *((name, read(path)) for name, path in files if path.exists())]
+
+
+def labelled(judged: Sequence[Path]) -> Iterator[Row]:
+    """Yield what is fitted on."""
+    for name in FILES:
+        for case in read_lines(name):
+            is_prompt = name == "prompts"
+            yield Row(case["text"], case["act"] if not is_prompt else f"{case['act']} prompt", name)
+            for request in (case.get("request"), *case.get("then", ()), *case.get("unlike", ())):
+                if request and case["act"] == "rule":
+                    yield Row(request, "work prompt", name)
+    for name, cases in own_cases(judged):
+        for case in cases["corrections"]:
+            yield Row(case["no"], "rule", name)
+            yield Row(case["task"], "work prompt", name)
+            yield Row(case["then"], "work prompt", name)
+            if "done" in case:
+                yield Row(case["done"], "withdrawal", name)
+        for case in cases["intentions"]:
+            yield Row(case["say"], "intention", name)
+            if "done" in case:
+                yield Row(case["done"], "closing", name)
+        for case in cases.get("passing", ()):
+            yield Row(case["no"], "other", name)
+        for text in cases["unlike"]:
+            yield Row(text, "other prompt", name)
+    for text in (*silent(judged), *(prompt.text for prompt in load_generic_prompts())):
+        yield Row(text, "other prompt", "silent")
+    for sentence in (*own_sentences(), *(s for f in judged for s in judged_sentences(f))):
+        yield Row(sentence.text, "statement", "statements")
+
+
+def silent(judged: Sequence[Path]) -> list[str]:
+    """Return the prompts of the judgement sets that need no memory."""
+    files = [folder / "silence.yaml" for folder in judged]
+    return [text for f in files if f.exists() for g in read(f)["silent"] for text in g["say"]]
+
+
+def weights_of(rows: Sequence[Row]) -> Table:
+    """Return how much each row weighs for each act, shape (rows, acts).
+
+    Whether a turn after a correction asks for work says nothing of prompts.
+    """
+    weights = np.ones((len(rows), len(ACTS)), np.float32)
+    for number, row in enumerate(rows):
+        if row.act.endswith("prompt"):
+            weights[number] = ELSEWHERE
+            weights[number, ACTS.index("work")] = 1.0
+        elif row.act == "statement":
+            # A statement may be a rule, or a plan: who wrote it meant neither.
+            weights[number] = ELSEWHERE / 3
+            weights[number, ACTS.index("work")] = ELSEWHERE
+        else:
+            weights[number, ACTS.index("work")] = 0.0
+    return weights
+
+
+def targets_of(rows: Sequence[Row]) -> Table:
+    """Return whether each row is each act, shape (rows, acts)."""
+    names = [row.act.removesuffix(" prompt") for row in rows]
+    return np.array([[name == act for act in ACTS] for name in names], np.float32)
+
+
+def feature_table(rows: Sequence[Row], names: Sequence[str]) -> Table:
+    """Return the features of each row: the named ones, then the vector, then a constant."""
+    index, width = {name: at for at, name in enumerate(names)}, len(names)
+    size = len(worth.vector("a"))
+    table = np.zeros((len(rows), width + size + 1), np.float32)
+    for number, row in enumerate(rows):
+        for name, value in dialogue_acts.features(row.text).items():
+            if (at := index.get(name)) is not None:
+                table[number, at] = value
+        table[number, width:-1] = worth.vector(row.text)
+    table[:, -1] = 1.0
+    return table
+
+
+def fit(table: Table, targets: Table, weights: Table) -> Table:
+    """Return the coefficients of each act, shape (features, acts), by Nesterov's descent."""
+    weights = weights / weights.sum(axis=0)
+    fitted = np.zeros((table.shape[1], len(ACTS)), np.float32)
+    ahead, penalty = fitted.copy(), np.full((table.shape[1], 1), PENALTY, np.float32)
+    penalty[-1] = 1e-6
+    curve = np.ones(table.shape[1], np.float32)
+    most = weights.max(axis=1)
+    for _ in range(20):  # the largest eigenvalue bounds the step
+        curve = table.T @ (most * (table @ curve))
+        size = float(np.linalg.norm(curve))
+        curve /= size
+    step = 1 / (size / 4 + PENALTY)
+    for number in range(STEPS):
+        chance = 1 / (1 + np.exp(-(table @ ahead)))
+        slope = table.T @ (weights * (chance - targets)) + penalty * ahead
+        new = ahead - step * slope
+        ahead = new + number / (number + 3) * (new - fitted)
+        fitted = new
+    return fitted
+
+
+def standards(scores: Table, targets: Table, weights: Table) -> list[float]:
+    """Return the log-odds of each act above which most is told right on both sides."""
+    least = []
+    for act in range(len(ACTS)):
+        is_act, weight = targets[:, act] > 0, weights[:, act]
+        sides = [np.where(side, weight, 0) / weight[side].sum() for side in (is_act, ~is_act)]
+        steps = np.arange(-3, 1.5, 0.1)
+        right = [
+            sides[0] @ (scores[:, act] > x) + sides[1] @ (scores[:, act] <= x) for x in steps
+        ]
+        least.append(float(steps[int(np.argmax(right))]))
+    return least
+
+
+def fit_turns(judged: Sequence[Path]) -> None:
+    """Fit and write the model of the acts; print how it does on files that it did not see."""
+    rows = [*labelled(judged)]
+    counts = Counter(name for row in rows for name in dialogue_acts.features(row.text))
+    names = sorted(name for name, count in counts.items() if count >= SELDOM)
+    table, targets, weights = feature_table(rows, names), targets_of(rows), weights_of(rows)
+    files = np.array([row.file if row.file in FILES[1:] else "other" for row in rows])
+    scores = np.zeros_like(targets)
+    for file in dict.fromkeys(files):
+        unseen = files == file
+        scores[unseen] = table[unseen] @ fit(table[~unseen], targets[~unseen], weights[~unseen])
+    least = standards(scores, targets, weights)
+    for file in dict.fromkeys(files):
+        report(file, *(part[files == file] for part in (scores - least, targets, weights)))
+    fitted = fit(table, targets, weights)
+    document: dict[str, Any] = {"phrases": compact(read(FOLDER / "triggers.yaml"))}
+    for number, act in enumerate(ACTS):
+        column = [round(float(x), 2) for x in fitted[:, number]]
+        named = {name: x for name, x in zip(names, column, strict=False) if abs(x) >= SLIGHT}
+        document[act] = {
+            "bias": column[-1],
+            "least": round(least[number], 2),
+            "weights": named,
+            "vector": column[len(names) : -1],
+        }
+    write(document)
+
+
+def report(name: str, scores: Table, targets: Table, weights: Table) -> None:
+    """Print what share of an act's texts, and of all others, is told right."""
+    for number, act in enumerate(ACTS):
+        counts = weights[:, number] > 0
+        shares = []
+        for is_act in (True, False):
+            side = counts & ((targets[:, number] > 0) == is_act)
+            right = (scores[side, number] > 0) == is_act
+            shares.append(f"{right.mean():.2f} of {side.sum()}" if side.any() else "none")
+        if shares[0] != "none" or act == "work":
+            print(f"{name:12} {act:11} known {shares[0]}, others left {shares[1]}", flush=True)
+
+
+def compact(classes: Mapping[str, str]) -> dict[str, str]:
+    return {name: " ".join(listed.split()) for name, listed in classes.items()}
+
+
+# -- when an intention's event has come ------------------------------------------------------------
+
+
+def fit_nearness(judged: Sequence[Path]) -> None:
+    """Fit and write how near a prompt must be to what an intention waits for."""
+    document = json.loads(dialogue_acts.MODEL.read_bytes())
+    sets = [*intended(judged)]
+    for number, (name, cases, others) in enumerate(sets):
+        seen = [pair for at, (_, *rest) in enumerate(sets) if at != number for pair in pairs(*rest)]
+        fitted = fit_standard(seen)
+        tell(name, [*pairs(cases, others)], fitted)
+    every = [pair for _, cases, others in sets for pair in pairs(cases, others)]
+    document["nearness"] = fit_standard(every)
+    write(document)
+
+
+def intended(judged: Sequence[Path]) -> Iterator[tuple[str, list[Case], list[str]]]:
+    """Yield sets of intentions, each with prompts in which none of them has come."""
+    for name, cases in own_cases(judged):
+        tasks = [case["then"] for case in cases["corrections"]]
+        yield name, [*cases["intentions"]], [*cases["unlike"], *tasks]
+    for name in ("software", "everyday"):
+        lines = read_lines(name)
+        cases = [{"say": c["text"], "then": c["then"][0]} for c in lines if is_intention(c)]
+        others = [text for c in lines if is_intention(c) for text in c.get("unlike", ())]
+        tasks = [c["then"][0] for c in lines if c["act"] == "rule" and c.get("then")]
+        yield name, cases, [*others, *tasks[::3]]
+
+
+def is_intention(case: Case) -> bool:
+    return case["act"] == "intention" and bool(case.get("then"))
+
+
+Pair = tuple[Mapping[str, float], bool]
+
+
+def pairs(cases: Sequence[Case], others: Sequence[str]) -> Iterator[Pair]:
+    """Yield what speaks for each intention with an event before each prompt, and whether it is."""
+    known = [
+        intentions.Intention(0, fact(c["say"]), intentions.read_trigger(c["say"], SAID_ON))
+        for c in cases
+    ]
+    for number, prompt in enumerate([*(case["then"] for case in cases), *others]):
+        if intentions.asks_what_is_due(prompt):
+            continue
+        for other, intention in enumerate(known):
+            if intention.trigger.event:
+                yield intentions.nearness(prompt, intention), number == other
+
+
+def fit_standard(seen: Sequence[Pair]) -> dict[str, float]:
+    """Return the weights of what speaks for a line, from pairs with whether it is wanted."""
+    names = [*seen[0][0]]
+    table = np.array([[values[name] for name in names] for values, _ in seen])
+    is_near = np.array([near for _, near in seen])
+    weight = np.where(is_near, 0.5 / is_near.sum(), 0.5 / (~is_near).sum())
+    fitted = newton(table, is_near, weight, np.full(len(names), NEARNESS_PENALTY))
+    weights = {name: round(float(x), 3) for name, x in zip(names, fitted, strict=False)}
+    return {**weights, "bias": round(float(fitted[-1]), 3), "least": 1.0}
+
+
+def tell(name: str, seen: Sequence[Pair], fitted: Mapping[str, float]) -> None:
+    """Print what share of the pairs is told right by weights that did not see them."""
+    near = [
+        (fitted["bias"] + sum(fitted[n] * x for n, x in values.items()) > fitted["least"], wanted)
+        for values, wanted in seen
+    ]
+    right = np.mean([is_near for is_near, wanted in near if wanted])
+    wrong = np.mean([is_near for is_near, wanted in near if not wanted])
+    print(f"{name:12} events that have come known {right:.2f}, others {wrong:.4f}", flush=True)
+
+
+def fact(words: str) -> Fact:
+    """Return a fact of a user's words, as a recall reads it."""
+    source = Source(agent="a", session="s", entry="e")
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    parts = {"subject": "user", "relation": INTENDED, "value": words, "text": words}
+    return Fact(id="f", timestamp=at, project="p", sources=(source,), **parts)
+
+
+def write(document: Mapping[str, Any]) -> None:
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    dialogue_acts.MODEL.write_text(text + "\n")
+    dialogue_acts._model.cache_clear()
+    dialogue_acts._patterns.cache_clear()
+    dialogue_acts.odds.cache_clear()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--judged", type=Path, nargs="*", default=())
+    options = parser.parse_args()
+    fit_turns(options.judged)
+    fit_nearness(options.judged)
+
+
+if __name__ == "__main__":
+    main()
