@@ -27,7 +27,6 @@ from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.daemon.jobs import JobRun, jobs_in_group, list_jobs
 from memtier_plugin.ingest.messages import ImportedMessage, Session
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.block import BlockPlan
 from memtier_plugin.trust.escaping import escape_line
 
 _PATIENCE: Final = 600_000  # milliseconds: a busy machine must not change a figure
@@ -53,11 +52,6 @@ class AskedProbe:
     tokens: int
     ranked: Sequence[Hit]
 
-    def fill_from_ranking(self, budget: int) -> tuple[Sequence[ShownLine], str]:
-        """Return the block of the baseline's best lines within so many tokens."""
-        hits, block = BlockPlan(self.ranked, len(self.ranked), budget).fill("bench")
-        return read_lines(hits, block), block
-
 
 def read_lines(hits: Sequence[Hit], block: str) -> list[ShownLine]:
     """Return the lines of a block, given its hits in the same order."""
@@ -75,7 +69,9 @@ class ProjectPlayer:
         self._project = project
         self._clock = Clock()
         self._stack = ExitStack()
-        agents = dict.fromkeys(each.agent for each in (*project.sessions, *project.probes))
+        agents = dict.fromkeys(
+            (*(each.agent for each in project.sessions), *(each.agent for each in project.probes))
+        )
         self.memories = {
             agent: self._stack.enter_context(
                 MemTier.open(home, project.name, agent, overrides, clock=self._clock)
@@ -99,13 +95,15 @@ class ProjectPlayer:
 
     def play(self) -> Iterator[AskedProbe]:
         """Play all days in order; yield each probe with its block."""
-        sessions = [(each.day, False, n, each) for n, each in enumerate(self._project.sessions)]
-        probes = [(each.day, True, n, each) for n, each in enumerate(self._project.probes)]
-        days = sorted([*sessions, *probes], key=lambda item: item[:3])
-        for day, items in groupby(days, key=lambda item: item[0]):
+        items: list[tuple[int, WorkSession | WorkProbe]] = [
+            *enumerate(self._project.sessions),
+            *enumerate(self._project.probes),
+        ]  # a day's sessions come before its probes: the sort keeps their order
+        items.sort(key=lambda item: item[1].day)
+        for day, of_day in groupby(items, key=lambda item: item[1].day):
             self._clock.now = datetime.combine(day, _NIGHT)
             self._run_jobs()
-            for nth, (_, _, number, item) in enumerate(items):
+            for nth, (number, item) in enumerate(of_day):
                 self._clock.now = datetime.combine(day, _MORNING) + nth * _BETWEEN
                 if isinstance(item, WorkProbe):
                     yield self._ask(number, item)
@@ -133,15 +131,17 @@ class ProjectPlayer:
             self._clock.now += timedelta(minutes=1)
             entries += memory.end_run(_messages(turns), session_id=name, run_id=run).entries
         self._run_jobs()
-        said = [entry for entry in entries if entry.role in ("user", "assistant") and entry.content]
+        words = [
+            entry for entry in entries if entry.role in ("user", "assistant") and entry.content
+        ]
         self._hits |= {
             entry.id: Hit(item=entry, score=1.0, signals={}, sources=(entry.source,))
-            for entry in said
+            for entry in words
         }
-        turns_said = tuple(
-            ImportedMessage(id=e.id, message=Message(role=e.role, content=e.content)) for e in said
+        spoken = tuple(
+            ImportedMessage(id=e.id, message=Message(role=e.role, content=e.content)) for e in words
         )
-        self._ranking.add([Session(session_id=name, observed_at=self._clock.now, turns=turns_said)])
+        self._ranking.add([Session(session_id=name, observed_at=self._clock.now, turns=spoken)])
 
     def _recall(self, agent: str, prompt: str, **options: Any) -> Recall:
         return self.memories[agent].recall(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from memtier_plugin.core.errors import ImportFileError, SettingsError
 from memtier_plugin.core.settings.yaml_file import YamlFile
-from memtier_plugin.core.structs import Record, T, convert
+from memtier_plugin.core.structs import Record, convert
 
 SETS: Final = {name: Path(__file__).parent / f"projects/{name}.yaml" for name in ("tune", "held")}
+R = TypeVar("R", bound=Record)
+
 # correction: a rule from an earlier correction; decision: what was decided, which the task would
 # decide anew; intention: its event or date has come; change: of a value that was replaced; unlike:
 # another task than any before; none: needs no memory.
@@ -58,6 +60,7 @@ class WorkProject(Record, frozen=True):
     sessions: tuple[WorkSession, ...]
     probes: tuple[WorkProbe, ...]
     language: str = "en"
+    about: str = ""
 
 
 def load_projects(path: Path) -> list[WorkProject]:
@@ -71,7 +74,7 @@ def load_projects(path: Path) -> list[WorkProject]:
         fields = {key: node for key, node, _ in file.pairs(file.root)}
         projects: dict[str, WorkProject] = {}
         for node in _items(file, fields.get("projects", file.root), "projects"):
-            project = _read_project(file, node)
+            project = _read(file, node, WorkProject, sessions=_read_session, probes=_read_probe)
             if project.name in projects:
                 raise _problem(file, node, f"a second project is called {project.name!r}")
             projects[project.name] = project
@@ -83,7 +86,7 @@ def load_projects(path: Path) -> list[WorkProject]:
 
 
 def _problem(file: YamlFile, node: Any, reason: str) -> ImportFileError:
-    where = file.location(node) if node is not None else f"{file.name}:1"
+    where = f"{file.name}:1" if node is None else file.location(node)
     return ImportFileError(f"{where}: {reason}; see the projects of {SETS['tune']}")
 
 
@@ -94,32 +97,38 @@ def _items(file: YamlFile, node: Any, name: str) -> Iterator[Any]:
     yield from node.value
 
 
-def _read_project(file: YamlFile, node: Any) -> WorkProject:
-    fields = {key: child for key, child, _ in file.pairs(node, "a project")}
-    sessions = [
-        _read(file, each, WorkSession) for each in _items(file, fields.get("sessions"), "sessions")
-    ]
-    probes = [_read(file, each, WorkProbe) for each in _items(file, fields.get("probes"), "probes")]
-    rest = {key: file.value(child) for key, child in fields.items() if key in ("name", "language")}
-    try:
-        return convert({**rest, "sessions": sessions, "probes": probes}, WorkProject)
-    except (KeyError, ValueError) as error:
-        raise _problem(file, node, _reason(error)) from None
+def _read_session(file: YamlFile, node: Any) -> WorkSession:
+    return _read(file, node, WorkSession, turns=_read_turn)
 
 
-def _read(file: YamlFile, node: Any, cls: type[T]) -> T:
-    try:
-        record = convert(file.value(node), cls)
-    except (KeyError, ValueError) as error:
-        raise _problem(file, node, _reason(error)) from None
-    if isinstance(record, WorkSession):
-        for turn in record.turns:
-            if sum(map(bool, (turn.user, turn.assistant, turn.tool))) != 1:
-                raise _problem(file, node, "a turn is one of user, assistant and tool")
-    elif isinstance(record, WorkProbe) and not (record.needs or record.misleads):
+def _read_turn(file: YamlFile, node: Any) -> WorkTurn:
+    turn = _read(file, node, WorkTurn)
+    if sum(map(bool, (turn.user, turn.assistant, turn.tool))) != 1:
+        raise _problem(file, node, "a turn is one of user, assistant and tool")
+    return turn
+
+
+def _read_probe(file: YamlFile, node: Any) -> WorkProbe:
+    probe = _read(file, node, WorkProbe)
+    if not (probe.needs or probe.misleads):
         raise _problem(file, node, "a probe has needs, misleads or both")
-    return record
+    return probe
 
 
-def _reason(error: KeyError | ValueError) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+def _read(file: YamlFile, node: Any, cls: type[R], **lists: Callable[[YamlFile, Any], Record]) -> R:
+    """Read a record; the items of its ``lists`` are read by themselves, each with its line."""
+    fields = {key: child for key, child, _ in file.pairs(node, "an item of a list")}
+    if unknown := [key for key in fields if key not in cls.__struct_fields__]:
+        names = ", ".join(cls.__struct_fields__)
+        raise _problem(file, fields[unknown[0]], f"no key {unknown[0]!r}; one of: {names}")
+    values: dict[str, Any] = {
+        key: file.value(child) for key, child in fields.items() if key not in lists
+    }
+    for name, read in lists.items():
+        values[name] = [read(file, item) for item in _items(file, fields.get(name, node), name)]
+    try:
+        return convert(values, cls)
+    except KeyError as error:
+        raise _problem(file, node, f"{error} is missing") from None
+    except ValueError as error:
+        raise _problem(file, node, str(error)) from None

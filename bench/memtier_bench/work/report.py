@@ -20,7 +20,8 @@ def work_view(report: Report) -> list[Section]:
         f"work · {report['set']} · {report['projects']} projects, {report['probes']} probes · "
         f"{report['profile']} · MemTier {report['version']}\n"
         f"intervals of 95 %, projects resampled with seed {report['seed']}; bm25 has as many "
-        "tokens for each probe as memtier took, bm25-always their mean for each"
+        "tokens for each probe as memtier took, bm25-always their mean for each, "
+        "bm25-full all that a block may have"
     )
     tables = [*_share_tables(report), _tokens_table(report), _differences_table(report)]
     return [head, *tables, *report["failures"]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
@@ -20,27 +20,20 @@ import memtier_plugin
 from memtier_bench.intervals import grouped_interval
 from memtier_bench.metrics import mean, percentile
 from memtier_bench.progress import Progress, no_progress
-from memtier_bench.work.play import AskedProbe, ProjectPlayer, ShownLine
+from memtier_bench.work.play import AskedProbe, ProjectPlayer, ShownLine, read_lines
 from memtier_bench.work.projects import SETS, ProbeKind, WorkProject, load_projects
 from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.records import count_tokens
 from memtier_plugin.core.settings.load import flatten_settings
+from memtier_plugin.core.settings.yaml_file import YamlFile
 from memtier_plugin.credit.verdict import SEED
+from memtier_plugin.retrieval.block import BlockPlan
 
+_MECHANISMS: Final = Path(__file__).with_name("mechanisms.yaml")
 MEMTIER: Final = "memtier"
 KINDS: Final = get_args(ProbeKind)
 FIGURES: Final = ("needed", "misled", "right")
-# One mechanism off in each, by the setting that it has.
-MECHANISMS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "no-floor": {"retrieval.floor": "off"},
-    "no-facts": {"consolidation.enabled": False},
-    "no-standing": {"retrieval.weights.standing": 0.0},
-    "no-vectors": {"embedding.model": "none"},
-    "no-summaries": {"summaries.enabled": False},
-    "no-credit": {"attribution.alpha": 0.0},
-}
-BASELINES: Final = ("bm25", "bm25-always", "nothing")
-ARMS: Final = (MEMTIER, *MECHANISMS, *BASELINES)
+BASELINES: Final = ("bm25", "bm25-always", "bm25-full", "nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +82,7 @@ def run_work(
 
     Args:
         chosen: ``tune``, ``held``, or a file of that form.
-        arms: which of `ARMS` are measured besides MemTier as it is [all].
+        arms: those of `list_arms` that are measured besides MemTier as it is [all].
         failures: the maximum of MemTier's failures reported; none of ``held``.
         seed: of the resampled projects.
         overrides: settings of every arm, by dotted key.
@@ -99,47 +92,61 @@ def run_work(
         Unsupported: there is no such arm, or failures of ``held`` are wanted.
         SettingsError: an override is not a setting.
     """
-    wanted = dict.fromkeys((MEMTIER, *(arms or ARMS)))
-    if unknown := [name for name in wanted if name not in ARMS]:
-        raise Unsupported(f"arm {unknown[0]!r}; one of: {', '.join(ARMS)}")
+    known = list_arms()
+    wanted = dict.fromkeys((MEMTIER, *(arms or known)))
+    if unknown := [name for name in wanted if name not in known]:
+        raise Unsupported(f"arm {unknown[0]!r}; one of: {', '.join(known)}")
     if failures and chosen == "held":
         raise Unsupported("the failures of `held` are not shown: develop on `--set tune`")
     projects = load_projects(SETS.get(chosen) or Path(chosen))
-    tell = progress or no_progress
-    played = [name for name in wanted if name not in BASELINES]
-    outcomes: dict[str, list[ProbeOutcome]] = {}
-    settings: dict[str, Any] = {}
-    for number, name in enumerate(played):
-        changed = {"ledger.durability": "os", **(overrides or {}), **MECHANISMS.get(name, {})}
-        for nth, project in enumerate(projects):
-            tell(name, number * len(projects) + nth, len(played) * len(projects))
-            asked, used = _play(project, changed)
-            outcomes.setdefault(name, []).extend(
-                _judge(each, each.lines, each.tokens) for each in asked
-            )
-            settings = settings or used
-    outcomes |= _baselines([each.asked for each in outcomes[MEMTIER]], wanted)
+    played = {name: known[name] for name in wanted if name not in BASELINES}
+    outcomes, settings = _play_all(projects, played, overrides or {}, progress or no_progress)
+    asked = [each.asked for each in outcomes[MEMTIER]]
+    outcomes |= _baselines(asked, settings["retrieval.token_budget"])
+    differences = {n: _differences(outcomes[MEMTIER], outcomes[n], seed) for n in wanted}
+    del differences[MEMTIER]
     return {
         "kind": "work",
         "dataset": "work",
         "set": chosen,
         "projects": len(projects),
-        "probes": len(outcomes[MEMTIER]),
+        "probes": len(asked),
         "seed": seed,
         "profile": settings["retrieval.profile"],
         "facts": "extracted",
         "arms": {name: _by_kind(outcomes[name], seed) for name in wanted},
-        "differences": {
-            name: _differences(outcomes[MEMTIER], outcomes[name], seed)
-            for name in wanted
-            if name != MEMTIER
-        },
+        "differences": differences,
         "failures": [_describe(each) for each in outcomes[MEMTIER] if not each.right][:failures],
         "version": memtier_plugin.__version__,
         "settings": settings,
         "fingerprint": sha256(json.dumps([str(p) for p in projects]).encode()).hexdigest()[:16],
         "per_question": [_question_figures(each) for each in outcomes[MEMTIER]],
     }
+
+
+def list_arms() -> dict[str, Mapping[str, Any]]:
+    """Return each arm with the settings that it changes; the baselines have none."""
+    file = YamlFile.parse(str(_MECHANISMS), _MECHANISMS.read_text("utf-8"))
+    switches = {name: file.value(node) for name, node, _ in file.pairs(file.root)}
+    return {MEMTIER: {}, **switches, **{name: {} for name in BASELINES}}
+
+
+def _play_all(
+    projects: Sequence[WorkProject],
+    played: Mapping[str, Mapping[str, Any]],
+    overrides: Mapping[str, Any],
+    tell: Progress,
+) -> tuple[dict[str, list[ProbeOutcome]], dict[str, Any]]:
+    """Return the outcomes under each arm's settings, and the settings of the first."""
+    outcomes: dict[str, list[ProbeOutcome]] = {name: [] for name in played}
+    settings: dict[str, Any] = {}
+    for number, (name, switched) in enumerate(played.items()):
+        for nth, project in enumerate(projects):
+            tell(name, number * len(projects) + nth, len(played) * len(projects))
+            asked, used = _play(project, {"ledger.durability": "os", **overrides, **switched})
+            outcomes[name] += [judge_probe(each, each.lines, each.tokens) for each in asked]
+            settings = settings or used
+    return outcomes, settings
 
 
 def _play(
@@ -152,28 +159,25 @@ def _play(
         return [*player.play()], flatten_settings(player.settings)
 
 
-def _baselines(
-    asked: Sequence[AskedProbe], wanted: Mapping[str, None]
-) -> Iterator[tuple[str, list[ProbeOutcome]]]:
-    """Yield the outcomes of each baseline that is wanted.
+def _baselines(asked: Sequence[AskedProbe], most: int) -> dict[str, list[ProbeOutcome]]:
+    """Return the outcomes of each baseline.
 
-    BM25 has as many tokens for each probe as MemTier took; ``bm25-always`` as many for each as
-    MemTier took in the mean, so that it is not told when to keep silent.
+    ``bm25`` has as many tokens for each probe as MemTier took; ``bm25-always`` as many for each as
+    MemTier took in the mean, so that it is not told when to keep silent; ``bm25-full`` all of
+    `retrieval.token_budget`.
     """
-    every = round(mean([each.tokens for each in asked]))
-    for name in BASELINES:
-        if name == "nothing":
-            outcomes = [_judge(each, (), 0) for each in asked]
-        else:
-            outcomes = []
-            for each in asked:
-                lines, block = each.fill_from_ranking(each.tokens if name == "bm25" else every)
-                outcomes.append(_judge(each, lines, count_tokens(block)))
-        if name in wanted:
-            yield name, outcomes
+    average = round(mean([each.tokens for each in asked]))
+    outcomes: dict[str, list[ProbeOutcome]] = {name: [] for name in BASELINES}
+    for each in asked:
+        budgets = (each.tokens, average, most, 0)
+        for name, budget in zip(BASELINES, budgets, strict=True):
+            hits, block = BlockPlan(each.ranked, len(each.ranked), budget).fill("bench")
+            lines = read_lines(hits, block)
+            outcomes[name].append(judge_probe(each, lines, count_tokens(block)))
+    return outcomes
 
 
-def _judge(asked: AskedProbe, lines: Sequence[ShownLine], tokens: int) -> ProbeOutcome:
+def judge_probe(asked: AskedProbe, lines: Sequence[ShownLine], tokens: int) -> ProbeOutcome:
     """Hold a block against the needs and traps of its probe."""
     shown = [each.line.casefold() for each in lines]
     unmarked = [each.text.casefold() for each in lines if not each.is_past]
