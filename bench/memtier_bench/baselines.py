@@ -31,14 +31,22 @@ _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]+")
 
 
 class Bm25Baseline:
-    """BM25Okapi (rank-bm25 with its defaults) over the turns of one conversation."""
+    """BM25Okapi (rank-bm25 with its defaults) over the turns of one conversation.
 
-    def __init__(self, name: str, conversation: Conversation) -> None:
+    ``language`` is the ISO 639 code of its stemmer.
+    """
+
+    def __init__(self, name: str, conversation: Conversation, language: str = "en") -> None:
         from Stemmer import Stemmer
 
         if name not in BASELINES:
             raise Unsupported(f"no baseline {name!r}; one of: {', '.join(BASELINES)}")
-        self._stemmer = Stemmer("english") if name == "bm25-stem" else None
+        self._stemmer = None
+        if name == "bm25-stem":
+            try:
+                self._stemmer = Stemmer(language)
+            except KeyError:  # Chinese and Japanese have no endings to cut off
+                self._stemmer = Stemmer("en")
         self._stop_words = frozenset(_STOP_WORDS.split())
         self._ids: list[str] = []
         self._turns: list[list[str]] = []

@@ -46,6 +46,28 @@ def bootstrap_interval(
     return low, high
 
 
+def grouped_interval(
+    groups: Sequence[Sequence[float]], samples: int = SAMPLES, seed: int = SEED
+) -> tuple[float, float]:
+    """Return the bootstrap percentile interval of a mean whose groups are resampled whole.
+
+    Args:
+        groups: the values, none of them empty, of what is drawn: a conversation or a project.
+
+    Raises:
+        ValueError: there are no groups.
+    """
+    import numpy as np
+
+    if not groups:
+        raise ValueError("nothing was measured")
+    sums = np.array([math.fsum(group) for group in groups])
+    counts = np.array([len(group) for group in groups])
+    drawn = np.random.default_rng(seed).integers(len(groups), size=(samples, len(groups)))
+    low, high = interval_bounds(sums[drawn].sum(1) / counts[drawn].sum(1))
+    return low, high
+
+
 def roc_area(labelled: Sequence[tuple[float, bool]]) -> tuple[float, float, float]:
     """Return the area under the ROC curve and its interval (Hanley and McNeil 1982).
 

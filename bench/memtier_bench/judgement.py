@@ -278,6 +278,11 @@ def _is_old(text: str, case: Case) -> bool:
     return any(_has(text, value) for value in case["old"]) and not _is_current(text, case)
 
 
+def says_past(hit: Hit) -> bool:
+    """Return whether a hit's note says that it no longer holds: not that it replaces another."""
+    return bool(_PAST.search(hit.note)) and not hit.note.startswith(("replaces", "newest"))
+
+
 def _lines(recall: Recall, most: int | None = None) -> list[str]:
     """Return the injected lines with their notes."""
     hits = recall.injected[:most]
@@ -355,14 +360,10 @@ def judge_currency(judge: CaseJudge) -> float:
 
 def _judge_current(judge: CaseJudge, case: Case, recall: Recall) -> None:
     tally = judge.tally
-
-    def is_marked(hit: Hit) -> bool:
-        return bool(_PAST.search(hit.note))
-
     about = [h for h in recall.injected if _is_current(h.text, case) or _is_old(h.text, case)]
     shown = any(_is_current(hit.text, case) for hit in about)
     first = bool(about) and _is_current(about[0].text, case)
-    marked = all(is_marked(hit) for hit in about if _is_old(hit.text, case))
+    marked = all(says_past(hit) for hit in about if _is_old(hit.text, case))
     detail = {"id": case["id"], "said": case["ask"], "shown": _lines(recall, 4)}
     for part, right in (("shown", shown), ("first", first), ("old marked", marked)):
         tally.judge(part, right)

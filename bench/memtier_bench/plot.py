@@ -280,6 +280,21 @@ def _draw_judgement(report: Report, figure: Figure) -> None:
     axes.set(ylim=(min(0.0, *(row["score"] for row in sets.values())), 1), ylabel="score")
 
 
+def _draw_work(report: Report, figure: Figure) -> None:
+    figure.set_size_inches(8, 4.5)
+    axes = figure.subplots()
+    rows = {name: kinds["all"] for name, kinds in report["arms"].items()}
+    first = next(iter(rows.values()))
+    counted = [each for each in ("needed", "misled", "right") if first[each] is not None]
+    _draw_bars(
+        axes,
+        {name: [row[each][0] for each in counted] for name, row in rows.items()},
+        [[row[each][1:] for each in counted] for row in rows.values()],
+    )
+    axes.set_xticks(range(len(counted)), counted)
+    axes.set(title=f"work, {report['set']}: 95 % intervals", ylim=(0, 1))
+
+
 def _drawing_for(report: Report) -> Callable[[Report, Figure], None]:
     return DRAWINGS.get(report.get("kind", report["dataset"]), _draw_retrieval)
 
@@ -296,4 +311,5 @@ DRAWINGS: Final[Mapping[str, Callable[[Report, Figure], None]]] = {
     "sets": _draw_sets,
     "silence": _draw_silence,
     "table": _draw_paper_table,
+    "work": _draw_work,
 }

@@ -39,6 +39,7 @@ EXAMPLES: Final = {
     "bench table": "1 --data locomo10.json",
     "bench telemetry": "",
     "bench trees": "--data locomo10.json --sample 100",
+    "bench work": "--set tune --arms no-floor,bm25 --failures 5",
     "learn": "log",
     "learn log": "",
     "learn policy": "--data locomo10.json --sample 100",

@@ -32,6 +32,7 @@ from memtier_bench.telemetry_report import telemetry_view
 from memtier_bench.tiers_report import tiers_view
 from memtier_bench.trees_report import trees_view
 from memtier_bench.uplift import uplift_view
+from memtier_bench.work.report import work_view
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -442,4 +443,5 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "table": _paper_table_sections,
     "trees": trees_view,
     "uplift": uplift_view,
+    "work": work_view,
 }

@@ -35,6 +35,7 @@ from memtier_bench.cli.options import (
 from memtier_bench.cli.serve import serve
 from memtier_bench.cli.shared import shared
 from memtier_bench.cli.telemetry import telemetry
+from memtier_bench.cli.work import work
 from memtier_plugin.cli.scope import CliGroup, ExampleCommand, combine_options
 from memtier_plugin.cli.views import parse_names, parse_sizes
 
@@ -493,5 +494,5 @@ def recipes(**options: Any) -> None:
     run_bench(run_recipes, **options)
 
 
-for _other in (answers, code, gate_check, learners, model, serve, shared, telemetry):
+for _other in (answers, code, gate_check, learners, model, serve, shared, telemetry, work):
     bench.add_command(_other)
