@@ -27,7 +27,7 @@ from memtier_plugin.retrieval.visibility import Viewer, read_hits
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.lexicon import words_of
 
-MAX_RULES: Final = 3  # in a block
+MAX_RULES: Final = 2  # in a block: of three the third is seldom the one
 SIGNAL: Final = "like"  # how like the prompt is to what a rule corrected
 _READ: Final = 128  # rules and intentions that are looked at, the newest
 _BEFORE: Final = 6  # lines before a correction, among which its request stands

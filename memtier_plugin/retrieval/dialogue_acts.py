@@ -35,7 +35,8 @@ _PHRASE: Final = re.compile(r'"[^"]+"|\S+')
 
 def sets_rule(text: str) -> bool:
     """Return whether what a user says after an assistant's turn is a rule for the next time."""
-    return _is_turn(text) and is_act("rule", text) and not is_act("withdrawal", text)
+    likelier = odds("rule", text) >= odds("withdrawal", text)
+    return _is_turn(text) and likelier and is_act("rule", text)
 
 
 def intends(text: str) -> bool:
@@ -50,7 +51,7 @@ def closes(text: str) -> bool:
 
 def ends_rule(text: str) -> bool:
     """Return whether a user's words may take a rule back; which one, its words must show."""
-    return _is_turn(text) and is_act("withdrawal", text)
+    return _is_turn(text) and is_act("withdrawal", text) and not sets_rule(text)
 
 
 def asks_for_work(prompt: str) -> bool:

@@ -41,7 +41,7 @@ MAX_REMINDERS: Final = 2  # in a block, where nobody asks what is due
 MAX_DUE: Final = 6  # where somebody does
 NOTE: Final = "to be reminded of"
 _MAX_CHARS: Final = 600  # of a prompt
-_AHEAD: Final = timedelta(days=1)  # before a day, when it is brought up by itself
+_AHEAD: Final = timedelta(days=3)  # before a day, when it is brought up by itself
 _AFTER: Final = timedelta(days=7)  # after it, when it is too late to
 _SOON: Final = timedelta(days=14)  # what is due where no time is named
 _UNTELLING: Final = ("next_time", "once", "when", "before", "remind", "happens", "session")
