@@ -1,0 +1,474 @@
+"""Share a project's facts with a team in its git repository, and bring in what others share.
+
+What leaves is what anybody may see: facts that hold, of the project and not of a person, that rest
+on no confidence, are not sensitive and hold no secret.  Their quotes, sources and senders stay.
+
+What comes in is the repository's text, as its notes to agents are: a line becomes an entry of the
+origin `external`, and a fact on it that waits for review.  The session of the entry names the file
+and the commit; the fact keeps its id, so that it is known again in every clone.  What another clone
+ended is hidden here if it came from git; a fact of this clone's own waits for a person's decision.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from memtier_plugin.core import plugins
+from memtier_plugin.core.errors import NotFound, Paused, UnsafePath
+from memtier_plugin.core.events import ForgetEvent, PromoteEvent, ProposeEvent, UnforgetEvent
+from memtier_plugin.core.files import write_private_file
+from memtier_plugin.core.formats import encode, from_iso, parse_json_text, to_iso
+from memtier_plugin.core.git import Repository
+from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message
+from memtier_plugin.core.structs import replace_fields
+from memtier_plugin.facts import views
+from memtier_plugin.facts.forgetting import propose_forget
+from memtier_plugin.facts.review import waiting_facts
+from memtier_plugin.facts.writer import FactWriter
+from memtier_plugin.ingest.messages import Delivery, ImportedMessage, Session
+from memtier_plugin.memory import MemTier
+from memtier_plugin.retrieval.visibility import Asker, is_visible
+from memtier_plugin.storage.home_files import register_export
+from memtier_plugin.storage.index.records import Stored
+from memtier_plugin.storage.readers import Reader
+from memtier_plugin.transfer.team_files import (
+    FOLDER,
+    MOST_LINE,
+    EndedFact,
+    Line,
+    SharedFact,
+    TeamFacts,
+    find_tree,
+    read_own_file,
+    read_team_facts,
+    write_own_file,
+)
+from memtier_plugin.trust.confidences import WITHHELD, is_sensitive, may_be_confided
+from memtier_plugin.trust.redaction import Redactor
+
+EXTRACTOR: Final = "git"  # of a fact that came from a repository
+STATE: Final = "share.json"  # in the project's folder: this clone's name, and the trees brought in
+REASON: Final = "shared by the team in git"  # for which a fact waits for review
+_PREFIX: Final = "git:"  # of the runs and sessions of what came from a repository
+_NOBODY: Final = Asker("", frozenset())
+_CLONE: Final = re.compile(r"[0-9a-f]{16}")
+_TOGETHER: Final = 200  # facts that are written at a time
+_MOST_TREES: Final = 32  # the newest that are remembered as brought in
+
+
+@dataclass(slots=True)
+class BroughtIn:
+    """What was brought in: ids of facts, and of lines that are none ``bad`` says where.
+
+    ``known`` counts lines that say what was known already, or was rejected or forgotten here;
+    ``asked`` are own facts that others ended, for which a person is asked.
+    """
+
+    commit: str = ""
+    new: list[str] = field(default_factory=list)
+    known: int = 0
+    ended: list[str] = field(default_factory=list)
+    returned: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    bad: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Written:
+    """This clone's file: its facts and ended facts, and why how many facts are not in it."""
+
+    path: Path
+    facts: int
+    ended: int
+    left_out: Mapping[str, int]
+    changed: bool
+    committed: bool
+
+
+class Team:
+    """The facts of a team in the repository that a memory works in.
+
+    Raises:
+        NotFound: the memory's workspace is in no work tree of git.
+        UnsafePath: the home is where the repository keeps its facts.
+    """
+
+    def __init__(self, memory: MemTier) -> None:
+        workspace = memory.actor.workspace
+        repository = Repository.of(workspace) if workspace else None
+        if repository is None:
+            raise NotFound(f"{workspace}: not a work tree of git, or there is no git here")
+        folder = (repository.top / FOLDER).parent.resolve()
+        if folder in (home := memory.home.resolve(), *home.parents):
+            raise UnsafePath(f"{folder} has the home: it must not get into a repository")
+        self._memory = memory
+        self._repository = repository
+        self._actor = memory.actor
+        self._store = memory.store
+        self._writer = FactWriter(memory.actor)
+
+    @property
+    def _state(self) -> dict[str, Any]:
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            state = parse_json_text((self._memory.folder / STATE).read_bytes())
+            if _CLONE.fullmatch(state["clone"]) and isinstance(state["seen"], list):
+                return dict(state)
+        return {"clone": secrets.token_hex(8), "seen": []}
+
+    def _keep_state(self, state: Mapping[str, Any]) -> None:
+        write_private_file(self._memory.folder / STATE, json.dumps(state))
+
+    # -- bringing in ---------------------------------------------------------------------------
+
+    def is_due(self) -> bool:
+        """Return whether the checked out commit has files of facts that were not brought in."""
+        _, tree = find_tree(self._repository)
+        return bool(tree) and self._mark(tree) not in self._state["seen"]
+
+    def _mark(self, tree: str) -> str:
+        return f"{self._memory.agent_id} {tree}"
+
+    def bring_in(self) -> BroughtIn:
+        """Bring in the facts of the commit that is checked out; again changes nothing.
+
+        Raises:
+            Paused: the project is switched off.
+            LedgerError, IndexProblem: a part was brought in; again brings in the rest.
+        """
+        if self._memory.paused:
+            raise Paused(f"project {self._memory.project!r} is off; `memtier on` switches it on")
+        with self._store.exclusive("share"):
+            facts = read_team_facts(self._repository)
+            done = BroughtIn(facts.commit, bad=facts.bad)
+            self._store.catch_up_all()
+            self._apply(facts, done)
+            if facts.tree:
+                state = self._state
+                seen = [mark for mark in state["seen"] if mark != self._mark(facts.tree)]
+                state["seen"] = [*seen, self._mark(facts.tree)][-_MOST_TREES:]
+                self._keep_state(state)
+        return done
+
+    def _apply(self, facts: TeamFacts, done: BroughtIn) -> None:
+        ended = {line.id for line in _lines(facts) if isinstance(line, EndedFact)}
+        own_name = self._own_name()
+        by_others = {
+            line.id
+            for name, lines in facts.files.items()
+            for line in lines
+            if name != own_name and isinstance(line, EndedFact)
+        }
+        live = {
+            line.id: (line, f"{_PREFIX}{FOLDER}/{name}@{facts.commit[:12]}")
+            for name, lines in facts.files.items()
+            for line in lines
+            if isinstance(line, SharedFact) and line.id not in ended
+        }
+        with self._store.session() as reader:
+            here = reader.items([*live, *ended])
+            came = {i: stored for i, stored in here.items() if _came_from_git(stored)}
+            current = [i for i in came if i in ended and _stands(came[i])]
+            done.ended = [i for i in current if not _decided_here(reader, i, UnforgetEvent.KIND)]
+            hidden = [i for i in came if i in live and _is_hidden(came[i])]
+            done.returned = [i for i in hidden if not _decided_here(reader, i, ForgetEvent.KIND)]
+            own = [here[i] for i in sorted(by_others & here.keys() - came.keys())]
+            done.asked = [s.item.id for s in own if _stands(s) and _is_public(s)]
+            entries = self._entries_of(reader, [came[i] for i in done.ended + done.returned])
+            known = {self._key(self._actor.agent, i, came[i].item.text): i for i in came}
+            recorded = {known[key] for key in reader.ids_of_keys(known)}
+        self._hide(done, entries)
+        if done.asked:
+            evidence = f"the team ended it in git ({facts.commit[:12]})"
+            done.asked = [*propose_forget(self._actor, done.asked, evidence)]
+        lines = [live[i] for i in live if i not in here]
+        for start in range(0, len(lines), _TOGETHER):
+            self._write(lines[start : start + _TOGETHER], done)
+        self._record(  # for this agent, which another one's session brought in
+            (replace_fields(live[i][0], text=stored.item.text), live[i][1])
+            for i, stored in came.items()
+            if i in live and i not in recorded and _stands(stored)
+        )
+
+    def _hide(self, done: BroughtIn, entries: Mapping[str, Collection[str]]) -> None:
+        """Hide what the team ended, with its lines, and show what it takes up again."""
+        events: list[JournalEvent] = []
+        run = f"{_PREFIX}{done.commit[:12]}"
+        for ids, kind in ((done.ended, ForgetEvent), (done.returned, UnforgetEvent)):
+            items = tuple(chain(ids, *(entries.get(identity, ()) for identity in ids)))
+            if items:
+                events.append(self._actor.event(kind(items=items), run=run))
+        self._store.append_events(events, shared=True)
+
+    def _write(self, lines: Sequence[tuple[SharedFact, str]], done: BroughtIn) -> None:
+        """Record new lines as entries, and propose a fact on each."""
+        masked = [(_masked(line, self._actor.redactor), s) for line, s in lines]
+        self._record(masked)
+        texts = {line.id: line.text for line, _ in masked}
+        with self._writer.exclusive():
+            reader = self._store.reader()
+            keys = {self._key(self._actor.agent, i, text): i for i, text in texts.items()}
+            entries = {keys[key]: entry for key, entry in reader.ids_of_keys(keys).items()}
+            stored = reader.items(entries.values())
+            facts = [
+                self._as_fact(line, entry.item)
+                for line, _ in masked
+                if (entry := stored.get(entries.get(line.id, ""))) and not entry.state.forgotten
+                if isinstance(entry.item, Entry)
+            ]
+            outcome = self._writer.resolve(facts)
+            added = {fact.id for fact in outcome.added}
+            events = [self._promotion(fact, fact.id in added) for fact in facts]
+            if added:
+                proposal = ProposeEvent(items=tuple(sorted(added)), reason=REASON)
+                events.append(self._actor.event(proposal))
+            self._writer.commit(outcome.added, events)
+        done.new += sorted(added)
+        done.known += len(lines) - len(added)
+
+    def _record(self, lines: Iterable[tuple[SharedFact, str]]) -> None:
+        """Record lines as entries, each with the session that names its file and commit."""
+        sessions = (
+            Session(
+                session_id=session,
+                observed_at=from_iso(line.at),
+                turns=(
+                    ImportedMessage(
+                        id=line.id,
+                        message=Message(
+                            role="user",
+                            content=line.text,
+                            speaker=line.agent or None,
+                            origin="external",
+                        ),
+                        run_id=f"{_PREFIX}{line.id}",
+                    ),
+                ),
+            )
+            for line, session in lines
+        )
+        for _ in self._memory.record_sessions(sessions):
+            pass
+
+    def _promotion(self, fact: Fact, is_new: bool) -> JournalEvent:
+        """Return the event for which no consolidation looks for facts in the line of a fact."""
+        [source] = fact.sources
+        facts = (fact.id,) if is_new else ()
+        return self._actor.event(
+            PromoteEvent(
+                items=(source.entry,), facts=facts, agent=source.agent, session=source.session
+            )
+        )
+
+    def _as_fact(self, line: SharedFact, entry: Entry) -> Fact:
+        return Fact(
+            id=line.id,
+            timestamp=self._actor.clock(),
+            project=self._memory.project,
+            subject=line.subject,
+            relation=line.relation,
+            value=line.value,
+            text=line.text,
+            sources=(entry.source,),
+            valid_from=from_iso(line.valid_from or line.at),
+            valid_to=from_iso(line.valid_to) if line.valid_to else None,
+            quote=entry.content,
+            span=(0, len(entry.content)),
+            extractor=EXTRACTOR,
+            confidence=line.confidence,
+            origin="external",
+            status="proposed",
+            reason=REASON,
+        )
+
+    @staticmethod
+    def _key(agent: str, identity: str, text: str) -> str:
+        """Return the delivery key of a fact's line, as `_record` has it written for an agent."""
+        delivery = Delivery(agent, f"{_PREFIX}{identity}")
+        return delivery.key(0, Message(role="user", content=text))
+
+    def _entries_of(self, reader: Reader, facts: Iterable[Stored]) -> dict[str, list[str]]:
+        """Return the lines of facts that came from git, of every agent, by the fact's id."""
+        agents = reader.all_sessions()
+        keys = {
+            self._key(agent, stored.item.id, stored.item.text): stored.item.id
+            for stored in facts
+            for agent in agents
+        }
+        entries: dict[str, list[str]] = {}
+        for key, entry in reader.ids_of_keys(keys).items():
+            entries.setdefault(keys[key], []).append(entry)
+        return entries
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def write(self) -> Written:
+        """Write this clone's facts into its file in the work tree; nothing is committed.
+
+        Raises:
+            UnsafePath: a symlink stands where the file belongs.
+            LedgerError, IndexProblem: it was not written.
+        """
+        top, name = self._repository.top, self._own_name()
+        with self._store.exclusive("share"):
+            team = read_team_facts(self._repository)
+            committed = team.files.get(name, [])
+            own: dict[str, Line] = {}
+            for line in (*committed, *read_own_file(top, name)):
+                if isinstance(line, EndedFact) or line.id not in own:
+                    own[line.id] = line
+            self._store.catch_up_all()
+            with self._store.session() as reader:
+                shared, left_out = self._choose(reader)
+                lines = {**self._rest(reader, shared, own, team), **shared}
+            register_export(self._memory.folder, top / FOLDER / name, "jsonl")
+            path, changed = write_own_file(top, name, lines)
+            register_export(self._memory.folder, path, "jsonl", content=path)
+        return Written(
+            path=path,
+            facts=sum(isinstance(line, SharedFact) for line in lines.values()),
+            ended=sum(isinstance(line, EndedFact) for line in lines.values()),
+            left_out=dict(sorted(left_out.items())),
+            changed=changed,
+            committed={line.id: line for line in committed} == lines,
+        )
+
+    def _own_name(self) -> str:
+        state = self._state
+        if not (self._memory.folder / STATE).exists():
+            self._keep_state(state)
+        return f"{state['clone']}.jsonl"
+
+    def _choose(self, reader: Reader) -> tuple[dict[str, Line], Counter[str]]:
+        """Return the lines of the facts that may leave, and for how many there is a reason not."""
+        current = [view.fact for view in views.list_facts(reader, None, shelves=False)]
+        facts = [fact for fact in current if fact.extractor != EXTRACTOR]
+        sources = reader.items({source.entry for fact in facts for source in fact.sources})
+        private = {i for i, stored in sources.items() if stored.is_confided_to_another("")}
+        redaction = self._store.settings.redaction
+        secret = Redactor(redaction.allow, True, plugins.find_secret_spans, personal_numbers=True)
+        shared: dict[str, Line] = {}
+        left_out: Counter[str] = Counter()
+        for fact in facts:
+            line = _as_line(fact)
+            if why := _refusal(fact, line, private, secret):
+                left_out[why] += 1
+            else:
+                shared[fact.id] = line
+        waiting = (view.fact for view in waiting_facts(reader, None))
+        if count := sum(fact.extractor != EXTRACTOR for fact in waiting):
+            left_out["waits for review"] = count
+        return shared, left_out
+
+    def _rest(
+        self, reader: Reader, shared: Collection[str], own: Mapping[str, Line], team: TeamFacts
+    ) -> dict[str, Line]:
+        """Return the other lines of the file: what ended, and what this home knows nothing of.
+
+        The latter is there where a home was lost, or is on two machines.
+        """
+        now, rest = to_iso(self._actor.clock()), dict[str, Line]()
+        listed = {line.id for line in _lines(team) if isinstance(line, SharedFact)} | own.keys()
+        here = reader.items(listed)
+        successors = reader.items(filter(None, (s.state.superseded_by for s in here.values())))
+        for identity in listed - set(shared):
+            line, stored = own.get(identity), here.get(identity)
+            if stored is None:
+                if line is not None:
+                    rest[identity] = line
+                continue
+            successor = successors.get(stored.state.superseded_by or "")
+            if _came_from_git(stored) and not (successor and _is_own_word(successor)):
+                if isinstance(line, SharedFact):
+                    rest[identity] = line
+                continue
+            by = successor.item.id if successor and successor.item.id in shared else None
+            at = line.at if isinstance(line, EndedFact) else now
+            rest[identity] = EndedFact(ended=identity, by=by, at=at)
+        return rest
+
+
+def _lines(team: TeamFacts) -> Iterable[Line]:
+    return chain.from_iterable(team.files.values())
+
+
+def _came_from_git(stored: Stored) -> bool:
+    return isinstance(stored.item, Fact) and stored.item.extractor == EXTRACTOR
+
+
+def _stands(stored: Stored) -> bool:
+    """Return whether a fact holds or waits: nobody hid, rejected or replaced it."""
+    return not stored.state.withdrawn and stored.state.superseded_by is None
+
+
+def _is_hidden(stored: Stored) -> bool:
+    """Return whether a fact was forgotten, and not erased."""
+    return stored.state.forgotten and bool(stored.item.text)
+
+
+def _is_public(stored: Stored) -> bool:
+    return isinstance(stored.item, Fact) and is_visible(stored.item, _NOBODY)
+
+
+def _is_own_word(successor: Stored) -> bool:
+    """Return whether what ended a fact was noted here for all, or is a line that took it back."""
+    if isinstance(successor.item, Entry):
+        return True
+    return _is_public(successor) and not _came_from_git(successor)
+
+
+def _decided_here(reader: Reader, identity: str, kind: str) -> bool:
+    """Return whether the last to hide or show an item did so, and was not the team in git."""
+    events = reader.events([ForgetEvent.KIND, UnforgetEvent.KIND], item=identity)
+    if not events or events[-1].kind != kind:
+        return False
+    return not (events[-1].run_id or "").startswith(_PREFIX)
+
+
+def _masked(line: SharedFact, redactor: Redactor) -> SharedFact:
+    names = ("text", "subject", "relation", "value")
+    return replace_fields(line, **{n: redactor.redact(getattr(line, n)).text for n in names})
+
+
+def _as_line(fact: Fact) -> SharedFact:
+    return SharedFact(
+        id=fact.id,
+        text=fact.text,
+        subject=fact.subject,
+        relation=fact.relation,
+        value=fact.value,
+        valid_from=to_iso(fact.valid_from) if fact.valid_from else None,
+        valid_to=to_iso(fact.valid_to) if fact.valid_to else None,
+        confidence=fact.confidence,
+        agent=fact.sources[0].agent,
+        at=to_iso(fact.timestamp),
+    )
+
+
+def _refusal(fact: Fact, line: SharedFact, private: Collection[str], redactor: Redactor) -> str:
+    """Return why a fact that holds does not leave this home; empty for one that does."""
+    quoted = fact.quote, fact.text
+    words = "\n".join((fact.subject, fact.relation, fact.value, fact.text))
+    if fact.private_to or any(source.entry in private for source in fact.sources):
+        return "private"
+    if not is_visible(fact, _NOBODY):
+        return "personal"
+    if fact.tier != "semantic":
+        return "learned from runs on this machine"
+    if fact.reason.startswith(WITHHELD):
+        return "sensitive"
+    if any(is_sensitive(text) or may_be_confided(text) for text in filter(None, quoted)):
+        return "sensitive"
+    if "[redacted:" in words or redactor.redact(words).kinds:
+        return "holds a secret"
+    if str(Path.home()) in words:
+        return "names a folder of this machine"
+    return "too long" if len(encode(line.to_json())) > MOST_LINE else ""
