@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,40 +21,44 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import NotFound, Paused, UnsafePath
 from memtier_plugin.core.events import ForgetEvent, PromoteEvent, ProposeEvent, UnforgetEvent
 from memtier_plugin.core.files import write_private_file
-from memtier_plugin.core.formats import encode, from_iso, parse_json_text, to_iso
+from memtier_plugin.core.formats import from_iso, parse_json_text
 from memtier_plugin.core.git import Repository
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message
 from memtier_plugin.core.structs import replace_fields
-from memtier_plugin.facts import views
 from memtier_plugin.facts.forgetting import propose_forget
-from memtier_plugin.facts.review import waiting_facts
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.ingest.messages import Delivery, ImportedMessage, Session
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.visibility import Asker, is_visible
+from memtier_plugin.retrieval.visibility import Asker
 from memtier_plugin.storage.home_files import register_export
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
+from memtier_plugin.transfer.team_choice import (
+    EXTRACTOR,
+    all_lines,
+    came_from_git,
+    choose_facts,
+    find_rest,
+    is_public,
+)
 from memtier_plugin.transfer.team_files import (
     FOLDER,
-    MOST_LINE,
     EndedFact,
     Line,
     SharedFact,
     TeamFacts,
     find_tree,
+    parse_lines,
     read_own_file,
     read_team_facts,
+    render,
     write_own_file,
 )
-from memtier_plugin.trust.confidences import WITHHELD, is_sensitive, may_be_confided
 from memtier_plugin.trust.redaction import Redactor
 
-EXTRACTOR: Final = "git"  # of a fact that came from a repository
 STATE: Final = "share.json"  # in the project's folder: this clone's name, and the trees brought in
 REASON: Final = "shared by the team in git"  # for which a fact waits for review
 _PREFIX: Final = "git:"  # of the runs and sessions of what came from a repository
@@ -159,44 +162,43 @@ class Team:
         return done
 
     def _apply(self, facts: TeamFacts, done: BroughtIn) -> None:
-        ended = {line.id for line in _lines(facts) if isinstance(line, EndedFact)}
-        own_name = self._own_name()
-        by_others = {
-            line.id
-            for name, lines in facts.files.items()
-            for line in lines
-            if name != own_name and isinstance(line, EndedFact)
-        }
-        live = {
-            line.id: (line, f"{_PREFIX}{FOLDER}/{name}@{facts.commit[:12]}")
-            for name, lines in facts.files.items()
-            for line in lines
-            if isinstance(line, SharedFact) and line.id not in ended
-        }
+        ended = {line.id for line in all_lines(facts) if isinstance(line, EndedFact)}
+        own_name, live = self._own_name(), dict[str, tuple[SharedFact, str]]()
+        ended_by_others = set[str]()
+        for name, lines in facts.files.items():
+            session = f"{_PREFIX}{FOLDER}/{name}@{facts.commit[:12]}"
+            for line in lines:
+                if isinstance(line, EndedFact):
+                    ended_by_others |= {line.id} if name != own_name else set()
+                elif line.id not in ended:
+                    live[line.id] = line, session
         with self._store.session() as reader:
             here = reader.items([*live, *ended])
-            came = {i: stored for i, stored in here.items() if _came_from_git(stored)}
-            current = [i for i in came if i in ended and _stands(came[i])]
-            done.ended = [i for i in current if not _decided_here(reader, i, UnforgetEvent.KIND)]
+            came = {i: stored for i, stored in here.items() if came_from_git(stored)}
             hidden = [i for i in came if i in live and _is_hidden(came[i])]
             done.returned = [i for i in hidden if not _decided_here(reader, i, ForgetEvent.KIND)]
-            own = [here[i] for i in sorted(by_others & here.keys() - came.keys())]
-            done.asked = [s.item.id for s in own if _stands(s) and _is_public(s)]
+            current = [i for i in came if i in ended and _stands(came[i])]
+            current = [i for i in current if not _decided_here(reader, i, UnforgetEvent.KIND)]
+            done.ended = [i for i in current if not _was_noted_here(reader, i)]
+            own = (ended_by_others & here.keys() - came.keys()) | {*current} - {*done.ended}
+            own = {i for i in own if _stands(here[i]) and is_public(here[i])}
             entries = self._entries_of(reader, [came[i] for i in done.ended + done.returned])
-            known = {self._key(self._actor.agent, i, came[i].item.text): i for i in came}
-            recorded = {known[key] for key in reader.ids_of_keys(known)}
+            recorded = self._entries_of(reader, came.values(), self._actor.agent)
         self._hide(done, entries)
-        if done.asked:
+        if own:
             evidence = f"the team ended it in git ({facts.commit[:12]})"
-            done.asked = [*propose_forget(self._actor, done.asked, evidence)]
-        lines = [live[i] for i in live if i not in here]
-        for start in range(0, len(lines), _TOGETHER):
-            self._write(lines[start : start + _TOGETHER], done)
-        self._record(  # for this agent, which another one's session brought in
-            (replace_fields(live[i][0], text=stored.item.text), live[i][1])
-            for i, stored in came.items()
-            if i in live and i not in recorded and _stands(stored)
-        )
+            done.asked = [*propose_forget(self._actor, sorted(own), evidence)]
+        for identity, (line, session) in live.items():
+            if identity in came:  # in the words that were accepted, or not, here
+                text = came[identity].item.text
+                live[identity] = replace_fields(line, text=text), session
+        new = [
+            live[i]
+            for i in live
+            if i not in here or (i in came and i not in recorded and _stands(came[i]))
+        ]
+        for start in range(0, len(new), _TOGETHER):
+            self._write(new[start : start + _TOGETHER], done)
 
     def _hide(self, done: BroughtIn, entries: Mapping[str, Collection[str]]) -> None:
         """Hide what the team ended, with its lines, and show what it takes up again."""
@@ -209,7 +211,7 @@ class Team:
         self._store.append_events(events, shared=True)
 
     def _write(self, lines: Sequence[tuple[SharedFact, str]], done: BroughtIn) -> None:
-        """Record new lines as entries, and propose a fact on each."""
+        """Record lines as entries of this agent, and propose a fact on each that is new."""
         masked = [(_masked(line, self._actor.redactor), s) for line, s in lines]
         self._record(masked)
         texts = {line.id: line.text for line, _ in masked}
@@ -295,9 +297,11 @@ class Team:
         delivery = Delivery(agent, f"{_PREFIX}{identity}")
         return delivery.key(0, Message(role="user", content=text))
 
-    def _entries_of(self, reader: Reader, facts: Iterable[Stored]) -> dict[str, list[str]]:
-        """Return the lines of facts that came from git, of every agent, by the fact's id."""
-        agents = reader.all_sessions()
+    def _entries_of(
+        self, reader: Reader, facts: Iterable[Stored], agent: str | None = None
+    ) -> dict[str, list[str]]:
+        """Return the lines of facts that came from git by the fact's id: an agent's, or all."""
+        agents = reader.all_sessions() if agent is None else [agent]
         keys = {
             self._key(agent, stored.item.id, stored.item.text): stored.item.id
             for stored in facts
@@ -321,23 +325,26 @@ class Team:
         with self._store.exclusive("share"):
             team = read_team_facts(self._repository)
             committed = team.files.get(name, [])
+            before = read_own_file(top, name)
             own: dict[str, Line] = {}
-            for line in (*committed, *read_own_file(top, name)):
+            for line in (*committed, *parse_lines(name, before, [])):
                 if isinstance(line, EndedFact) or line.id not in own:
                     own[line.id] = line
             self._store.catch_up_all()
             with self._store.session() as reader:
-                shared, left_out = self._choose(reader)
-                lines = {**self._rest(reader, shared, own, team), **shared}
-            register_export(self._memory.folder, top / FOLDER / name, "jsonl")
-            path, changed = write_own_file(top, name, lines)
-            register_export(self._memory.folder, path, "jsonl", content=path)
+                shared, left_out = choose_facts(self._actor, reader)
+                lines = {**find_rest(self._actor, reader, shared, own, team), **shared}
+            path, content = top / FOLDER / name, render(lines)
+            if content != before:  # a purge finds it there
+                register_export(self._memory.folder, path, "jsonl")
+                write_own_file(top, name, content)
+                register_export(self._memory.folder, path, "jsonl", content=path)
         return Written(
             path=path,
             facts=sum(isinstance(line, SharedFact) for line in lines.values()),
             ended=sum(isinstance(line, EndedFact) for line in lines.values()),
             left_out=dict(sorted(left_out.items())),
-            changed=changed,
+            changed=content != before,
             committed={line.id: line for line in committed} == lines,
         )
 
@@ -346,62 +353,6 @@ class Team:
         if not (self._memory.folder / STATE).exists():
             self._keep_state(state)
         return f"{state['clone']}.jsonl"
-
-    def _choose(self, reader: Reader) -> tuple[dict[str, Line], Counter[str]]:
-        """Return the lines of the facts that may leave, and for how many there is a reason not."""
-        current = [view.fact for view in views.list_facts(reader, None, shelves=False)]
-        facts = [fact for fact in current if fact.extractor != EXTRACTOR]
-        sources = reader.items({source.entry for fact in facts for source in fact.sources})
-        private = {i for i, stored in sources.items() if stored.is_confided_to_another("")}
-        redaction = self._store.settings.redaction
-        secret = Redactor(redaction.allow, True, plugins.find_secret_spans, personal_numbers=True)
-        shared: dict[str, Line] = {}
-        left_out: Counter[str] = Counter()
-        for fact in facts:
-            line = _as_line(fact)
-            if why := _refusal(fact, line, private, secret):
-                left_out[why] += 1
-            else:
-                shared[fact.id] = line
-        waiting = (view.fact for view in waiting_facts(reader, None))
-        if count := sum(fact.extractor != EXTRACTOR for fact in waiting):
-            left_out["waits for review"] = count
-        return shared, left_out
-
-    def _rest(
-        self, reader: Reader, shared: Collection[str], own: Mapping[str, Line], team: TeamFacts
-    ) -> dict[str, Line]:
-        """Return the other lines of the file: what ended, and what this home knows nothing of.
-
-        The latter is there where a home was lost, or is on two machines.
-        """
-        now, rest = to_iso(self._actor.clock()), dict[str, Line]()
-        listed = {line.id for line in _lines(team) if isinstance(line, SharedFact)} | own.keys()
-        here = reader.items(listed)
-        successors = reader.items(filter(None, (s.state.superseded_by for s in here.values())))
-        for identity in listed - set(shared):
-            line, stored = own.get(identity), here.get(identity)
-            if stored is None:
-                if line is not None:
-                    rest[identity] = line
-                continue
-            successor = successors.get(stored.state.superseded_by or "")
-            if _came_from_git(stored) and not (successor and _is_own_word(successor)):
-                if isinstance(line, SharedFact):
-                    rest[identity] = line
-                continue
-            by = successor.item.id if successor and successor.item.id in shared else None
-            at = line.at if isinstance(line, EndedFact) else now
-            rest[identity] = EndedFact(ended=identity, by=by, at=at)
-        return rest
-
-
-def _lines(team: TeamFacts) -> Iterable[Line]:
-    return chain.from_iterable(team.files.values())
-
-
-def _came_from_git(stored: Stored) -> bool:
-    return isinstance(stored.item, Fact) and stored.item.extractor == EXTRACTOR
 
 
 def _stands(stored: Stored) -> bool:
@@ -414,15 +365,9 @@ def _is_hidden(stored: Stored) -> bool:
     return stored.state.forgotten and bool(stored.item.text)
 
 
-def _is_public(stored: Stored) -> bool:
-    return isinstance(stored.item, Fact) and is_visible(stored.item, _NOBODY)
-
-
-def _is_own_word(successor: Stored) -> bool:
-    """Return whether what ended a fact was noted here for all, or is a line that took it back."""
-    if isinstance(successor.item, Entry):
-        return True
-    return _is_public(successor) and not _came_from_git(successor)
+def _was_noted_here(reader: Reader, identity: str) -> bool:
+    """Return whether a fact that came from git rests on a line of this home besides."""
+    return any(not source.session.startswith(_PREFIX) for source in reader.sources(identity))
 
 
 def _decided_here(reader: Reader, identity: str, kind: str) -> bool:
@@ -436,39 +381,3 @@ def _decided_here(reader: Reader, identity: str, kind: str) -> bool:
 def _masked(line: SharedFact, redactor: Redactor) -> SharedFact:
     names = ("text", "subject", "relation", "value")
     return replace_fields(line, **{n: redactor.redact(getattr(line, n)).text for n in names})
-
-
-def _as_line(fact: Fact) -> SharedFact:
-    return SharedFact(
-        id=fact.id,
-        text=fact.text,
-        subject=fact.subject,
-        relation=fact.relation,
-        value=fact.value,
-        valid_from=to_iso(fact.valid_from) if fact.valid_from else None,
-        valid_to=to_iso(fact.valid_to) if fact.valid_to else None,
-        confidence=fact.confidence,
-        agent=fact.sources[0].agent,
-        at=to_iso(fact.timestamp),
-    )
-
-
-def _refusal(fact: Fact, line: SharedFact, private: Collection[str], redactor: Redactor) -> str:
-    """Return why a fact that holds does not leave this home; empty for one that does."""
-    quoted = fact.quote, fact.text
-    words = "\n".join((fact.subject, fact.relation, fact.value, fact.text))
-    if fact.private_to or any(source.entry in private for source in fact.sources):
-        return "private"
-    if not is_visible(fact, _NOBODY):
-        return "personal"
-    if fact.tier != "semantic":
-        return "learned from runs on this machine"
-    if fact.reason.startswith(WITHHELD):
-        return "sensitive"
-    if any(is_sensitive(text) or may_be_confided(text) for text in filter(None, quoted)):
-        return "sensitive"
-    if "[redacted:" in words or redactor.redact(words).kinds:
-        return "holds a secret"
-    if str(Path.home()) in words:
-        return "names a folder of this machine"
-    return "too long" if len(encode(line.to_json())) > MOST_LINE else ""

@@ -185,42 +185,45 @@ def _read_file(repository: Repository, name: str, what: Sequence[str], facts: Te
         facts.files[name] = [*parse_lines(location, data, facts.bad)]
 
 
-def read_own_file(top: Path, name: str) -> list[Line]:
-    """Return the lines of this clone's file in the work tree, which may not be committed yet."""
+def read_own_file(top: Path, name: str) -> bytes:
+    """Return this clone's file in the work tree, which may not be committed yet; empty without.
+
+    Raises:
+        UnsafePath: a symlink stands where it belongs.
+    """
     _check_folder(top)
-    data = b""
+    path = top / FOLDER / name
+    if path.is_symlink():
+        raise UnsafePath(f"{path} is a symlink")
     with suppress(OSError):
-        fd = os.open(top / FOLDER / name, os.O_RDONLY | OPEN_FLAGS | os.O_NONBLOCK)
+        fd = os.open(path, os.O_RDONLY | OPEN_FLAGS | os.O_NONBLOCK)
         with open(fd, "rb") as file:
             if stat.S_ISREG(os.fstat(fd).st_mode):
-                data = file.read(_MOST_BYTES)
-    return [*parse_lines(name, data, [])]
+                return file.read(_MOST_BYTES)
+    return b""
 
 
-def write_own_file(top: Path, name: str, lines: Mapping[str, Line]) -> tuple[Path, bool]:
-    """Write this clone's file into the work tree; return its path, and whether that changed it.
+def render(lines: Mapping[str, Line]) -> bytes:
+    """Return the content of a file with these lines, by the fact's id."""
+    return b"".join(encode(lines[identity].to_json()) + b"\n" for identity in sorted(lines))
+
+
+def write_own_file(top: Path, name: str, content: bytes) -> None:
+    """Write this clone's file into the work tree.
 
     Raises:
         UnsafePath: a symlink stands where it belongs.
         LedgerWriteError: it cannot be written.
     """
-    folder = top / FOLDER
     _check_folder(top)
+    folder = top / FOLDER
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LedgerWriteError(f"cannot make {folder}: {error}") from error
-    attributes, path = folder / _ATTRIBUTES, folder / name
-    if not os.path.lexists(attributes):
-        write_private_file(attributes, _UNION)
-    if path.is_symlink():
-        raise UnsafePath(f"{path} is a symlink")
-    ordered = (lines[identity] for identity in sorted(lines))
-    text = "".join(f"{encode(line.to_json()).decode()}\n" for line in ordered)
-    changed = not path.is_file() or path.read_bytes() != text.encode()
-    if changed:
-        write_private_file(path, text)
-    return path, changed
+    if not os.path.lexists(folder / _ATTRIBUTES):
+        write_private_file(folder / _ATTRIBUTES, _UNION)
+    write_private_file(folder / name, content.decode())
 
 
 def _check_folder(top: Path) -> None:
