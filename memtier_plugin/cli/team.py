@@ -8,7 +8,7 @@ import click
 
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.transfer.team import BroughtIn, Team, Written
+from memtier_plugin.transfer.team import BroughtIn, Team, SharedFile
 from memtier_plugin.transfer.team_files import FOLDER
 
 _MOST_BAD: Final = 20  # unreadable lines shown
@@ -29,7 +29,7 @@ def share(scope: Scope, in_git: bool) -> None:
     scope.show(document)
 
 
-def _document(came: BroughtIn, wrote: Written) -> dict[str, Any]:
+def _document(came: BroughtIn, wrote: SharedFile) -> dict[str, Any]:
     document: dict[str, Any] = {
         "commit": came.commit[:12] or None,
         "brought_in": len(came.new),

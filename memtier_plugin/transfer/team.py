@@ -26,18 +26,16 @@ from memtier_plugin.core.events import ForgetEvent, PromoteEvent, ProposeEvent, 
 from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import from_iso, parse_json_text
 from memtier_plugin.core.git import Repository
-from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message
+from memtier_plugin.core.records import FROM_GIT, Entry, Fact, JournalEvent, Message
 from memtier_plugin.core.structs import replace_fields
 from memtier_plugin.facts.forgetting import propose_forget
 from memtier_plugin.facts.writer import FactWriter
 from memtier_plugin.ingest.messages import Delivery, ImportedMessage, Session
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.visibility import Asker
 from memtier_plugin.storage.home_files import register_export
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.transfer.team_choice import (
-    EXTRACTOR,
     all_lines,
     came_from_git,
     choose_facts,
@@ -60,9 +58,7 @@ from memtier_plugin.transfer.team_files import (
 from memtier_plugin.trust.redaction import Redactor
 
 STATE: Final = "share.json"  # in the project's folder: this clone's name, and the trees brought in
-REASON: Final = "shared by the team in git"  # for which a fact waits for review
 _PREFIX: Final = "git:"  # of the runs and sessions of what came from a repository
-_NOBODY: Final = Asker("", frozenset())
 _CLONE: Final = re.compile(r"[0-9a-f]{16}")
 _TOGETHER: Final = 200  # facts that are written at a time
 _MOST_TREES: Final = 32  # the newest that are remembered as brought in
@@ -86,7 +82,7 @@ class BroughtIn:
 
 
 @dataclass(slots=True)
-class Written:
+class SharedFile:
     """This clone's file: its facts and ended facts, and why how many facts are not in it."""
 
     path: Path
@@ -229,9 +225,9 @@ class Team:
             outcome = self._writer.resolve(facts)
             added = {fact.id for fact in outcome.added}
             events = [self._promotion(fact, fact.id in added) for fact in facts]
-            if added:
-                proposal = ProposeEvent(items=tuple(sorted(added)), reason=REASON)
-                events.append(self._actor.event(proposal))
+            for reason in sorted({fact.reason for fact in outcome.added}):
+                items = tuple(fact.id for fact in outcome.added if fact.reason == reason)
+                events.append(self._actor.event(ProposeEvent(items=items, reason=reason)))
             self._writer.commit(outcome.added, events)
         done.new += sorted(added)
         done.known += len(lines) - len(added)
@@ -284,11 +280,11 @@ class Team:
             valid_to=from_iso(line.valid_to) if line.valid_to else None,
             quote=entry.content,
             span=(0, len(entry.content)),
-            extractor=EXTRACTOR,
+            extractor=FROM_GIT,
             confidence=line.confidence,
             origin="external",
             status="proposed",
-            reason=REASON,
+            reason=f"shared in {entry.session_id.removeprefix(_PREFIX)}",
         )
 
     @staticmethod
@@ -314,7 +310,7 @@ class Team:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def write(self) -> Written:
+    def write(self) -> SharedFile:
         """Write this clone's facts into its file in the work tree; nothing is committed.
 
         Raises:
@@ -339,7 +335,7 @@ class Team:
                 register_export(self._memory.folder, path, "jsonl")
                 write_own_file(top, name, content)
                 register_export(self._memory.folder, path, "jsonl", content=path)
-        return Written(
+        return SharedFile(
             path=path,
             facts=sum(isinstance(line, SharedFact) for line in lines.values()),
             ended=sum(isinstance(line, EndedFact) for line in lines.values()),

@@ -11,7 +11,7 @@ from typing import Final
 
 from memtier_plugin.core import plugins
 from memtier_plugin.core.formats import encode, to_iso
-from memtier_plugin.core.records import Entry, Fact
+from memtier_plugin.core.records import FROM_GIT, Entry, Fact
 from memtier_plugin.facts import views
 from memtier_plugin.facts.review import waiting_facts
 from memtier_plugin.retrieval.visibility import Asker, is_visible
@@ -28,7 +28,6 @@ from memtier_plugin.transfer.team_files import (
 from memtier_plugin.trust.confidences import WITHHELD, is_sensitive, may_be_confided
 from memtier_plugin.trust.redaction import Redactor
 
-EXTRACTOR: Final = "git"  # of a fact that came from a repository
 _HOME: Final = re.compile(r"(?<![\w.])(?:/home/|/Users/|/root\b|[A-Za-z]:\\Users\\)")
 _NOBODY: Final = Asker("", frozenset())
 
@@ -36,7 +35,7 @@ _NOBODY: Final = Asker("", frozenset())
 def choose_facts(actor: Actor, reader: Reader) -> tuple[dict[str, Line], Counter[str]]:
     """Return the lines of the facts that may leave, and for how many there is a reason not."""
     current = [view.fact for view in views.list_facts(reader, None, shelves=False)]
-    facts = [fact for fact in current if fact.extractor != EXTRACTOR]
+    facts = [fact for fact in current if fact.extractor != FROM_GIT]
     sources = reader.items({source.entry for fact in facts for source in fact.sources})
     private = {i for i, stored in sources.items() if stored.is_confided_to_another("")}
     redaction = actor.store.settings.redaction
@@ -50,7 +49,7 @@ def choose_facts(actor: Actor, reader: Reader) -> tuple[dict[str, Line], Counter
         else:
             shared[fact.id] = line
     waiting = (view.fact for view in waiting_facts(reader, None))
-    if count := sum(fact.extractor != EXTRACTOR for fact in waiting):
+    if count := sum(fact.extractor != FROM_GIT for fact in waiting):
         left_out["waits for review"] = count
     return shared, left_out
 
@@ -88,7 +87,7 @@ def all_lines(team: TeamFacts) -> Iterable[Line]:
 
 
 def came_from_git(stored: Stored) -> bool:
-    return isinstance(stored.item, Fact) and stored.item.extractor == EXTRACTOR
+    return isinstance(stored.item, Fact) and stored.item.extractor == FROM_GIT
 
 
 def is_public(stored: Stored) -> bool:
