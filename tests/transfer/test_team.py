@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,10 +24,11 @@ from memtier_plugin.hooks import host_hooks
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.home_files import list_exports
-from memtier_plugin.transfer.team import BroughtIn, Team, SharedFile
+from memtier_plugin.transfer.team import BroughtIn, SharedFile, Team
 from memtier_plugin.transfer.team_files import FOLDER, MOST_LINE
 from tests.builders import make_draft, say, write_config
-from tests.processes import run_memtier
+from tests.faults import injection
+from tests.processes import run_in_fork, run_memtier
 from tests.proofs.checks import show
 
 SETTINGS = {"retrieval.floor": "off", "embedding.model": "none", "ledger.durability": "os"}
@@ -207,18 +209,25 @@ def test_what_leaves(ann: Clone) -> None:
 def test_what_is_made_private_later_is_taken_back(ann: Clone) -> None:
     """A fact that became a confidence, or was erased, is replaced by its end."""
     with ann.memory() as memory:
-        kept, taken, gone = ann.add(memory), ann.add(memory), ann.add(memory)
+        kept, hidden, gone = ann.add(memory), ann.add(memory), ann.add(memory)
+        entry = say(memory, "The quay is wet.", session_id="later private")
+        [confided] = memory.add_facts([make_draft(entry, "wet", subject="the quay")])
         share(memory)
         ann.commit()
-        memory.forget(ids=[taken.id])
+        memory.make_private("later private")
+        memory.forget(ids=[hidden.id])
         memory.purge(Selection(ids=(gone.id,)))
         _, wrote = share(memory)
         lines = [json.loads(text) for text in wrote.path.read_text().splitlines()]
         assert [each["id"] for each in lines if "id" in each] == [kept.id]
-        assert [each["ended"] for each in lines if "ended" in each] == [taken.id, gone.id]
-        memory.unforget([taken.id])
+        assert [each["ended"] for each in lines if "ended" in each] == [
+            hidden.id,
+            gone.id,
+            confided.id,
+        ]
+        memory.unforget([hidden.id])
         _, wrote = share(memory)
-        assert (wrote.facts, wrote.ended) == (2, 1)
+        assert (wrote.facts, wrote.ended) == (2, 2)
 
 
 def test_a_purge_finds_the_file(ann: Clone) -> None:
@@ -528,6 +537,41 @@ def test_links_are_refused(ben: Clone, tmp_path: Path) -> None:
         memory.pause()
         with pytest.raises(Paused):
             share(memory)
+
+
+def test_a_kill_at_any_write(ben: Clone, tmp_path: Path) -> None:
+    """Whatever write the process died after, the next one brings in the rest, each line once."""
+    first, more = line("The mast is red."), [line(f"The sail {n} is white.") for n in range(3)]
+    ben.write_lines(first)
+    with ben.memory() as memory:
+        share(memory)
+    ben.write_lines({"ended": first["id"], "at": "2026-11-02"}, *more)
+    template, log = ben.home, tmp_path / "points"
+
+    def bring_in(point: str = "") -> None:
+        injection.arm(point, str(log))
+        with ben.memory() as memory:
+            Team(memory).bring_in()
+
+    def killed(number: int, point: str) -> str:
+        ben.home = tmp_path / f"home-{number}"
+        shutil.copytree(template, ben.home)
+        return run_in_fork(lambda: bring_in(point))
+
+    assert killed(0, "") == ""
+    passed = dict.fromkeys(text.partition("\t")[0] for text in log.read_text().splitlines())
+    points = [point for point in passed if point.startswith("after") and "index" not in point]
+    deaths = sum(bool(killed(number, point)) for number, point in enumerate(points, 1))
+    for number in range(len(points) + 1):
+        ben.home = tmp_path / f"home-{number}"
+        with ben.memory() as memory:
+            Team(memory).bring_in()
+            waiting = [view.fact.id for view in memory.knowledge.proposals()]
+            assert waiting == sorted(str(each["id"]) for each in more)
+            written = [entry.content for entry in memory.entries()]
+            assert sorted(written) == sorted(str(each["text"]) for each in more)
+    show("killed while bringing in", {"points": len(points), "deaths": deaths, "lost": 0})
+    assert deaths == len(points) >= 4
 
 
 def test_a_lost_home_loses_nothing(ann: Clone, ben: Clone) -> None:
