@@ -8,7 +8,7 @@ import click
 
 from memtier_plugin.cli.scope import CliCommand, Scope
 from memtier_plugin.core.errors import SettingsError
-from memtier_plugin.transfer.team import BroughtIn, Team, SharedFile
+from memtier_plugin.transfer.team import BroughtIn, SharedFile, Team
 from memtier_plugin.transfer.team_files import FOLDER
 
 _MOST_BAD: Final = 20  # unreadable lines shown
@@ -18,7 +18,7 @@ _MOST_BAD: Final = 20  # unreadable lines shown
 @click.option("--git", "in_git", is_flag=True, help="In this folder's repository; commit it after.")
 @click.pass_obj
 def share(scope: Scope, in_git: bool) -> None:
-    """Bring in the team's facts, and write this clone's into .memtier/facts."""
+    """Share the project's facts with a team, in files of its git."""
     if not in_git:
         raise click.UsageError("say where: --git, or `memtier shared` for a server")
     if scope.project_name != scope.folder_project:  # what hosts said elsewhere is in it
