@@ -104,7 +104,8 @@ class Team:
     def __init__(self, memory: MemTier) -> None:
         workspace = memory.actor.workspace
         repository = Repository.of(workspace) if workspace else None
-        if repository is None:
+        # A repository's configuration may name a work tree that is elsewhere.
+        if repository is None or not _is_within(workspace, repository.top):
             raise NotFound(f"{workspace}: not a work tree of git, or there is no git here")
         folder = (repository.top / FOLDER).parent.resolve()
         if folder in (home := memory.home.resolve(), *home.parents):
@@ -224,7 +225,11 @@ class Team:
             ]
             outcome = self._writer.resolve(facts)
             added = {fact.id for fact in outcome.added}
-            events = [self._promotion(fact, fact.id in added) for fact in facts]
+            events = [
+                self._promotion(fact, fact.id in added)
+                for fact in facts
+                if not stored[fact.sources[0].entry].state.promoted
+            ]
             for reason in sorted({fact.reason for fact in outcome.added}):
                 items = tuple(fact.id for fact in outcome.added if fact.reason == reason)
                 events.append(self._actor.event(ProposeEvent(items=items, reason=reason)))
@@ -349,6 +354,10 @@ class Team:
         if not (self._memory.folder / STATE).exists():
             self._keep_state(state)
         return f"{state['clone']}.jsonl"
+
+
+def _is_within(workspace: Path | None, top: Path) -> bool:
+    return workspace is not None and workspace.resolve().is_relative_to(top.resolve())
 
 
 def _stands(stored: Stored) -> bool:

@@ -29,6 +29,7 @@ from memtier_plugin.trust.confidences import WITHHELD, is_sensitive, may_be_conf
 from memtier_plugin.trust.redaction import Redactor
 
 _HOME: Final = re.compile(r"(?<![\w.])(?:/home/|/Users/|/root\b|[A-Za-z]:\\Users\\)")
+_MASKS: Final = ("[redacted:", "[purged]")
 _NOBODY: Final = Asker("", frozenset())
 
 
@@ -130,7 +131,7 @@ def _refusal(fact: Fact, line: SharedFact, private: Collection[str], redactor: R
         return "sensitive"
     if any(is_sensitive(text) or may_be_confided(text) for text in filter(None, quoted)):
         return "sensitive"
-    if "[redacted:" in words or redactor.redact(words).kinds:
+    if any(mark in words for mark in _MASKS) or redactor.redact(words).kinds:
         return "holds a secret"
     home = str(Path.home())
     if _HOME.search(words) or (home != "/" and home in words):

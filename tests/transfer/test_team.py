@@ -402,6 +402,9 @@ def test_what_was_rejected_stays_rejected(ann: Clone, ben: Clone) -> None:
     ben.pull()
     with ben.memory() as memory:
         assert share(memory)[0].known == 1
+        before = sum(path.stat().st_size for path in memory.folder.rglob("*/*.jsonl"))
+        assert share(memory)[0].known == 1
+        assert sum(path.stat().st_size for path in memory.folder.rglob("*/*.jsonl")) == before
         assert memory.knowledge.person.review_queue() == [] and memory.facts() == []
 
 
@@ -533,6 +536,10 @@ def test_links_are_refused(ben: Clone, tmp_path: Path) -> None:
         Team(memory)
     with MemTier.open(ben.home, "shop", workspace=tmp_path) as memory, pytest.raises(NotFound):
         Team(memory)
+    git(ben.folder, "config", "core.worktree", str(elsewhere))
+    with ben.memory() as memory, pytest.raises(NotFound):
+        Team(memory)
+    git(ben.folder, "config", "--unset", "core.worktree")
     with ben.memory() as memory:
         memory.pause()
         with pytest.raises(Paused):
