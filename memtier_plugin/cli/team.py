@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import click
+from rich.console import RenderableType
 
 from memtier_plugin.cli.scope import CliCommand, Scope
+from memtier_plugin.cli.views import Document, done_view
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.transfer.team import BroughtIn, SharedFile, Team
 from memtier_plugin.transfer.team_files import FOLDER
@@ -26,7 +28,12 @@ def share(scope: Scope, in_git: bool) -> None:
     with scope.open() as memory:
         team = Team(memory)
         document = _document(team.bring_in(), team.write())
-    scope.show(document)
+    scope.show(document, _view)
+
+
+def _view(document: Document) -> RenderableType:
+    """Render what there is to tell."""
+    return done_view({name: value for name, value in document.items() if value})
 
 
 def _document(came: BroughtIn, wrote: SharedFile) -> dict[str, Any]:
