@@ -18,7 +18,7 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.paths import resolve_home
 from memtier_plugin.facts.consolidation import ConsolidationReport
 
-from .jobs import JobRun, list_jobs
+from .jobs import JobRun, bring_in, list_jobs
 from .scheduler import STOP_TIMEOUT, run_jobs, serve_projects
 
 NICENESS: Final = 10
@@ -59,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_jobs(home: Path, options: argparse.Namespace, stop: threading.Event) -> bool:
+    if options.workspace is not None:  # started by a session, see `child.start_bringing_in`
+        bring_in(home, options.project[0], options.agent, options.workspace)
+        return True
     if options.held is not None:  # started by a server that holds the project's lock
         again = timedelta(seconds=options.again) if options.again else None
         return run_jobs(home, options.project[0], options.job, JobRun(stop, _log_report), again)
@@ -83,6 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     # Passed by `child.run_child`: the jobs of a project whose lock the parent holds.
     parser.add_argument("--held", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--job", action="append", choices=[*list_jobs()], help=argparse.SUPPRESS)
+    parser.add_argument("--workspace", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--agent", default="main", help=argparse.SUPPRESS)
     parser.add_argument("--again", type=float, help=argparse.SUPPRESS)
     return parser
 

@@ -102,6 +102,17 @@ def start_detached(home: Path, project: str) -> bool:
     return True
 
 
+def start_bringing_in(home: Path, project: str, agent: str, workspace: Path) -> None:
+    """Bring in what a team shares in a workspace's repository, in a process that outlives this one.
+
+    Raises:
+        MemTierError: it cannot be started.
+    """
+    arguments = ["--project", project, "--agent", agent, "--workspace", str(workspace)]
+    child = _start_process(home, arguments, start_new_session=True)
+    threading.Thread(target=child.wait, name="memtier-share", daemon=True).start()
+
+
 def run_child(
     home: Path,
     project: str,

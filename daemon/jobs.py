@@ -126,6 +126,21 @@ def write_summaries(memory: MemTier, stop: threading.Event) -> int:
     return written
 
 
+def bring_in(home: Path, project: str, agent: str, workspace: Path) -> None:
+    """Bring in what a team shares in a workspace's repository.
+
+    Raises:
+        MemTierError: not all of it was brought in.
+    """
+    from memtier_plugin.transfer.team import Team  # imported here, as other jobs need none of it
+
+    with MemTier.open(home, project, agent, workspace=workspace, create=False) as memory:
+        done = Team(memory).bring_in()
+    _log.info("project %r: %d facts of the team are new", project, len(done.new))
+    for why in done.bad:
+        _log.warning("project %r: left out: %s", project, why)
+
+
 def _run_consolidation(extractor: Extractor, memory: MemTier, run: JobRun) -> None:
     for report in consolidate_backlog(memory, run.stop, extractor):
         if run.on_run is not None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final, Literal, TypeVar
 
 from memtier_plugin.core.concurrency import TooManyJobs, WorkerPool
-from memtier_plugin.core.errors import MemTierError, Paused
+from memtier_plugin.core.errors import MemTierError, NotFound, Paused
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.plugins import record_failure
 from memtier_plugin.core.results import PromptAddition, PromptEvent, RunContext, RunEvent, Shown
@@ -168,6 +168,19 @@ def _warm_up(memory: MemTier) -> None:
         from memtier_plugin.daemon.child import start_detached
 
         start_detached(memory.home, memory.project)  # unless a daemon serves the project
+    if memory.settings.share.git:
+        _bring_in_shared(memory)
+
+
+def _bring_in_shared(memory: MemTier) -> None:
+    """Bring in what the team shares in git in a process of its own, if it is new."""
+    from memtier_plugin.daemon.child import start_bringing_in
+    from memtier_plugin.transfer.team import Team
+
+    workspace = memory.actor.workspace
+    with suppress(NotFound):  # no repository
+        if workspace and Team(memory).is_due():
+            start_bringing_in(memory.home, memory.project, memory.agent_id, workspace)
 
 
 def _record_unsaved(memory: MemTier, event: RunEvent, context: RunContext) -> None:

@@ -90,6 +90,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
             "import": ("transfer", "Import conversations or memories from FILE, folder or ZIP."),
             "record": ("log", "Record messages (JSON or JSON Lines; - for stdin)."),
             "restore": ("transfer", "Restore an archive as a new project."),
+            "share": ("team", "Share the project's facts with a team, in files of its git."),
         },
         "Keep running": {
             "consolidate": (

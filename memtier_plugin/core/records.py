@@ -43,6 +43,7 @@ Extractor = Literal["rules", "model"]
 INJECTING: Final[frozenset[Purpose]] = frozenset({"inject", "offer"})
 # Purposes whose block has the form of a prompt's.
 FOR_PROMPTS: Final[frozenset[Purpose]] = INJECTING | {"preview"}
+FROM_GIT: Final = "git"  # the extractor of facts that a team shares in a repository
 SHARED: Final = ("", "")  # the audience of facts visible to everybody in a project
 # Kinds found only by a query that asks for them; see `Fact.shelf`.
 ON_DEMAND_KINDS: Final = ("summary", "timeline", "working", "profile")

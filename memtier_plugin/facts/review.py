@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import AcceptEvent, PromoteEvent, RejectEvent, SupersedeEvent
 from memtier_plugin.core.formats import to_iso
-from memtier_plugin.core.records import Entry, Fact, FactDraft, JournalEvent
+from memtier_plugin.core.records import FROM_GIT, Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.facts import forgetting, views
 from memtier_plugin.facts.forgetting import Audience, ForgetProposal, note_count, pending_forgets
 from memtier_plugin.facts.rollback import time_after
@@ -79,6 +79,8 @@ class ReviewItem:
         fact = self.fact.fact
         if self.kind == "conflict":
             return f"{fact.subject}, {fact.relation}: {self.why}"
+        if fact.extractor == FROM_GIT:  # what of a file is new in a commit
+            return self.why
         return f"{fact.relation}: {self.why}" if self.why else fact.relation
 
     def to_json(self) -> dict[str, Any]:

@@ -276,7 +276,7 @@ def count_queued_runs(home: Path) -> tuple[int, int]:
 # -- Freeze a consistent snapshot of a project's files while others write, for a backup
 
 # State of this machine, or derived from other files.
-_EXCLUDED: Final = ("background.json", "review.json", "hooks", "index.")
+_EXCLUDED: Final = ("background.json", "review.json", "share.json", "hooks", "index.")
 _INCLUDED_HIDDEN: Final = (
     ".names",
     ".settling.json",

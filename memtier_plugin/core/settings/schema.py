@@ -229,6 +229,12 @@ class Facts(Record, frozen=True, kw_only=True):
     )
 
 
+class Share(Record, frozen=True, kw_only=True):
+    """Whether sessions bring in the facts that a team keeps in its repository."""
+
+    git: bool = False
+
+
 class Ask(Record, frozen=True, kw_only=True):
     """The model that answers questions, its search limits, and the write-back of findings."""
 
@@ -302,6 +308,7 @@ class Settings(Record, frozen=True, kw_only=True):
     summaries: Summaries = Summaries()
     regression: RegressionSettings = RegressionSettings()
     facts: Facts = Facts()
+    share: Share = Share()
     ask: Ask = Ask()
     resident: Resident = Resident()
     telemetry: Telemetry = Telemetry()
