@@ -236,8 +236,7 @@ def standards(scores: Table, targets: Table, weights: Table) -> list[float]:
         steps = np.arange(-3, 1.5, 0.1)
         cost = FALSE_COSTS.get(ACTS[act], 1.0)
         right = [
-            sides[0] @ (scores[:, act] > x) + cost * sides[1] @ (scores[:, act] <= x)
-            for x in steps
+            sides[0] @ (scores[:, act] > x) + cost * sides[1] @ (scores[:, act] <= x) for x in steps
         ]
         least.append(float(steps[int(np.argmax(right))]))
     return least
@@ -273,9 +272,7 @@ def fit_turns(judged: Sequence[Path]) -> None:
     write(document)
 
 
-def score_unseen(
-    design: Design, targets: Table, weights: Table, folds: NDArray[np.int64]
-) -> Table:
+def score_unseen(design: Design, targets: Table, weights: Table, folds: NDArray[np.int64]) -> Table:
     """Return the log-odds of each fold's rows by a model of all others; -1 is no fold."""
     scores = np.zeros_like(targets)
     for number in range(folds.max() + 1):

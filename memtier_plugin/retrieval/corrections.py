@@ -27,7 +27,8 @@ from memtier_plugin.retrieval.visibility import Viewer, read_hits
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.lexicon import words_of
 
-MAX_RULES: Final = 2  # in a block: of three the third is seldom the one
+MAX_RULES: Final = 3  # in a block
+_MANY: Final = 12  # rules, of which the third in order is seldom the one: two stand there
 SIGNAL: Final = "like"  # how like the prompt is to what a rule corrected
 _READ: Final = 128  # rules and intentions that are looked at, the newest
 _BEFORE: Final = 6  # lines before a correction, among which its request stands
@@ -170,7 +171,8 @@ def select_rules(prompt: str, rules: Sequence[Rule]) -> list[ScoredRow]:
         measured.append((odds, rule))
     likely = [(odds, rule) for odds, rule in measured if odds > 0]
     likely.sort(key=lambda each: (-each[0], each[1].item.id))
-    scores = [(1 / (1 + math.exp(-odds)), rule.row) for odds, rule in likely[:MAX_RULES]]
+    most = MAX_RULES - (len(rules) > _MANY)
+    scores = [(1 / (1 + math.exp(-odds)), rule.row) for odds, rule in likely[:most]]
     return [(row, score, {SIGNAL: round(score, 4)}) for score, row in scores]
 
 
@@ -205,7 +207,7 @@ def unit(text: str) -> tuple[float, ...]:
 
 def cosine(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the product of two vectors of length one."""
-    return sum(map(mul, first, second))
+    return float(sum(map(mul, first, second)))
 
 
 def content(text: str) -> frozenset[str]:

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -90,7 +91,7 @@ def features(text: str) -> Mapping[str, float]:
 def _grams(text: str) -> Iterator[str]:
     """Yield a text's words and pairs of words, its opening and its length; letters in Chinese."""
     words = [match[0] for match in _WORD.finditer(text.casefold().replace("’", "'"))]
-    pairs = [f"{first} {second}" for first, second in zip(words, words[1:], strict=False)]
+    pairs = [f"{first} {second}" for first, second in pairwise(words)]
     yield from (f"= {gram}" for gram in (*words, *pairs))
     yield from (f"^ {gram}" for gram in (*words[:1], *pairs[:1]))
     yield f"words {min(_LONG_TURN, (len(words) + 1).bit_length() - 1)}"

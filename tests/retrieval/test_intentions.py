@@ -11,8 +11,8 @@ import pytest
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.intentions import asks_what_is_due, read_trigger
 from memtier_plugin.retrieval.dialogue_acts import closes, intends
+from memtier_plugin.retrieval.intentions import asks_what_is_due, read_trigger
 from tests.builders import turns
 from tests.cases import each_case
 

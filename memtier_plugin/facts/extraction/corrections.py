@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from memtier_plugin.core.records import CORRECTED, Entry, FactDraft
-from memtier_plugin.retrieval.duplicates import DENIES
 from memtier_plugin.retrieval.dialogue_acts import ends_rule, sets_rule
+from memtier_plugin.retrieval.duplicates import DENIES
 
 EXTRACTOR: Final = "correction"
 

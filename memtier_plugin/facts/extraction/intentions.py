@@ -11,8 +11,8 @@ from typing import Final
 
 from memtier_plugin.core.records import INTENDED, Entry, FactDraft
 from memtier_plugin.facts.extraction.corrections import draft_of
-from memtier_plugin.retrieval.duplicates import DENIES
 from memtier_plugin.retrieval.dialogue_acts import closes, intends
+from memtier_plugin.retrieval.duplicates import DENIES
 from memtier_plugin.text.languages import iter_sentences
 
 EXTRACTOR: Final = "intention"
