@@ -43,7 +43,8 @@ PENALTIES: Final = {"work": 0.01}  # of any other act
 PENALTY: Final = 0.001
 ELSEWHERE: Final = 0.3  # weight of what was said where nothing was corrected
 FOLDS: Final = 5
-FALSE_COSTS: Final = {"intention": 2.0}  # it would interrupt; of any other act 1
+# An intention interrupts, a withdrawal ends a rule; of any other act 1.
+FALSE_COSTS: Final = {"intention": 6.0, "withdrawal": 2.0}
 STEPS: Final = 15
 CONJUGATE: Final = 80
 SELDOM: Final = 3  # texts that a feature must be in

@@ -12,7 +12,7 @@ from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import CapReached, EndpointError, HostAway
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.hookspecs import ModelPass
-from memtier_plugin.core.records import Entry, FactDraft
+from memtier_plugin.core.records import OWN_WORDS, Entry, FactDraft
 from memtier_plugin.core.settings.schema import AgentRights
 from memtier_plugin.facts import filters, persons
 from memtier_plugin.facts.backlog import RULES, Window, group_by_session
@@ -22,6 +22,7 @@ from memtier_plugin.facts.extraction.experiences import extract_lessons
 from memtier_plugin.facts.extraction.llm import ChatEvolution, ChatExtractor
 from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
+from memtier_plugin.retrieval.duplicates import DENIES
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.store import Actor
 from memtier_plugin.trust import external_text, origins
@@ -33,6 +34,7 @@ CONFIDED: Final = "told in confidence"  # why an entry is skipped
 _CALL: Final = re.compile(r"^\[tool call: ", re.MULTILINE)  # what follows is not speech
 CONTEXT: Final = 60  # characters before a quote, which may report a correction
 _EARLIER: Final = 500  # newest entries of a session searched for external text
+_STATES_NOTHING: Final = frozenset({DENIES, *OWN_WORDS})  # of how a thing is
 _ANSWERED: Final = 4  # lines before a window, among which stands what its first one answers
 _OWN_SHARE: Final = 0.5  # the share of a draft's words that must be the user's
 _NO_RIGHTS: Final = AgentRights()
@@ -104,7 +106,8 @@ class DraftBuilder:
 
     def _add_replacing(self, window: Window, batch: DraftBatch) -> None:
         """Add the messages that become facts because they replace one."""
-        drafted = {source.entry for draft in batch.drafts for source in draft.sources}
+        stating = [draft for draft in batch.drafts if draft.relation not in _STATES_NOTHING]
+        drafted = {source.entry for draft in stating for source in draft.sources}
         known = KnownFacts(self._store.reader(), batch.drafts)
         for group in group_by_session(window.entries):
             before, by_id = "", {entry.id: entry for entry in group}

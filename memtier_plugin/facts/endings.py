@@ -18,7 +18,7 @@ _TELLING: Final = 2  # words that say which intention is done, or half of few wo
 def find_ended(denial: Fact, nearest: Sequence[Fact]) -> list[Fact]:
     """Return the facts that a denial (`duplicates.DENIES`) ends.
 
-    With a rule or an intention ends what else its words state.
+    Words that take back a rule, or close an intention, end that alone, with what else it states.
     """
     relation = _ENDED_BY.get(denial.extractor)
     ended = _withdrawn(denial, nearest, relation) if relation else None
@@ -28,8 +28,7 @@ def find_ended(denial: Fact, nearest: Sequence[Fact]) -> list[Fact]:
         quotes = ended is not None and (other.quote in ended.quote or ended.quote in other.quote)
         return quotes and lines.issuperset(source.entry for source in other.sources)
 
-    may_deny = relation != INTENDED
-    return [each for each in nearest if is_of_it(each) or (may_deny and denies(denial, each))]
+    return [each for each in nearest if (is_of_it(each) if relation else denies(denial, each))]
 
 
 def _withdrawn(denial: Fact, nearest: Sequence[Fact], relation: str) -> Fact | None:

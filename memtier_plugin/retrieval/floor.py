@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Evidence, FloorLevel, Hit
+from memtier_plugin.retrieval.dialogue_acts import asks_for_work
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds, asks_own_past
 from memtier_plugin.retrieval.query import questions_among
 from memtier_plugin.retrieval.signals import Pool, asked_time, model_title
@@ -205,6 +206,7 @@ CONSIDERED: Final = 16  # of the best hits, by which a block is judged
 NEAREST_NOTE: Final = "merely nearest"  # of a hit below the floor, in a search
 _FIRST: Final = 3  # of the considered, the very best
 _SEVERAL: Final = 5  # of the nearest, whose mean is taken
+WORK: Final = 0.5  # of the least probability, before a prompt that asks for work
 _STATED: Final = 0.6  # least share of the best line's probability, for what is told and not asked
 _SERVED: Final = 0.3  # of the bar for a block, where something worked for a like request
 LONG: Final = 24  # words, above which a prompt tells or asks in passing: less covers it
@@ -274,8 +276,9 @@ class FloorModel(Struct, frozen=True):
 
     def bar(self, level: FloorLevel, query: QueryEvidence) -> float:
         """Return how likely a block must hold what a query needs, at a level."""
-        least = self.levels[level]
-        return least.get("long", least["block"]) if query.kinds.words > LONG else least["block"]
+        named = self.levels[level]
+        least = named.get("long", named["block"]) if query.kinds.words > LONG else named["block"]
+        return least * WORK if asks_for_work(query.kinds.query) else least
 
     def line_probability(self, line: Evidence, rank: int, best: Evidence) -> float:
         """Return how likely a line is part of what the query needs; see `line_features`."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from memtier_plugin.core.records import CORRECTED, Fact
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.dialogue_acts import ends_rule, sets_rule
+from memtier_plugin.retrieval.dialogue_acts import asks_for_work, ends_rule, sets_rule
 from tests.builders import turns
 from tests.cases import each_case
 
@@ -65,8 +65,13 @@ def test_a_habit_stays_with_its_person(home: Path) -> None:
         record(memory, "Book the train.", "Booked first class.", habit, "Okay.", sender="ann")
         record(memory, *CORRECTION, session="t", sender="ann")
         memory.consolidate()
-        assert any(habit in line for line in block(memory, "Book a train to Bern.", sender="ann"))
-        assert block(memory, "Book a train to Bern.", sender="bob") == []
+        assert any(
+            habit in line
+            for line in block(
+                memory, "Get us to Bern by train on Friday, two adults.", sender="ann"
+            )
+        )
+        assert block(memory, "Get us to Bern by train on Friday, two adults.", sender="bob") == []
         assert block(memory, LIKE, sender="bob") == [RULE]
 
 
@@ -176,3 +181,20 @@ def test_what_ends_a_rule() -> None:
     """Permission given back ends one."""
     assert ends_rule("You can use tabs again.")
     assert not ends_rule("Never use tabs.")
+
+
+@each_case(
+    ("prompt", "is_work"),
+    [
+        ("We need a table of last month's refunds by warehouse.", True),
+        ("the nightly import is red again, have a look", True),
+        ("Schreib Frau Keller, dass wir den Termin verschieben.", True),
+        ("How many ounces are in a pound?", False),
+        ("ok, go on", False),
+        ("Where does the spare key hang?", False),
+        ("", False),
+    ],
+)
+def test_what_asks_for_work(prompt: str, is_work: bool) -> None:
+    """Rules stand before work on the user's own things, and before nothing else."""
+    assert asks_for_work(prompt) == is_work
