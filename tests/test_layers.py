@@ -100,8 +100,7 @@ HOMES = {
     "mcp": "mcp.*",
     "model2vec": "providers.embedding.conversion providers.embedding.static",
     "msgspec": "core.* retrieval.* papers.hmo.tiers bench.router",
-    "numpy": "providers.embedding.* storage.index.vectors credit.verdict"
-    " papers.* bench.*",
+    "numpy": "providers.embedding.* storage.index.vectors credit.verdict papers.* bench.*",
     "onnxruntime": "providers.embedding.*",
     "openai": "providers.endpoint papers.memtier.scoring",
     "opentelemetry": "telemetry.otlp",
