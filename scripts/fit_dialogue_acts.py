@@ -162,9 +162,9 @@ class Design(NamedTuple):
 
     def of(self, chosen: NDArray[np.bool_]) -> Design:
         """Return some of the rows."""
-        place, kept = np.cumsum(chosen) - 1, chosen[self.row]
+        position, kept = np.cumsum(chosen) - 1, chosen[self.row]
         return self._replace(
-            row=place[self.row[kept]], column=self.column[kept], dense=self.dense[chosen]
+            row=position[self.row[kept]], column=self.column[kept], dense=self.dense[chosen]
         )
 
 

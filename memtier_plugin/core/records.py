@@ -39,8 +39,7 @@ Tier = Literal["episodic", "semantic", "procedural"]
 Status = Literal["active", "proposed"]
 Purpose = Literal["search", "inject", "offer", "preview", "ask"]
 Extractor = Literal["rules", "model"]
-# Purposes whose block goes into a run's prompt.
-INJECTING: Final[frozenset[Purpose]] = frozenset({"inject", "offer"})
+INJECTING: Final = frozenset[Purpose]({"inject", "offer"})  # their block goes into a run's prompt
 # Purposes whose block has the form of a prompt's.
 FOR_PROMPTS: Final[frozenset[Purpose]] = INJECTING | {"preview"}
 FROM_GIT: Final = "git"  # the extractor of facts that a team shares in a repository

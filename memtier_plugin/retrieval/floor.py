@@ -278,7 +278,7 @@ class FloorModel(Struct, frozen=True):
         """Return how likely a block must hold what a query needs, at a level."""
         named = self.levels[level]
         least = named.get("long", named["block"]) if query.kinds.words > LONG else named["block"]
-        return least * WORK if asks_for_work(query.kinds.query) else least
+        return least * WORK if asks_for_work(query.kinds.query, surely=True) else least
 
     def line_probability(self, line: Evidence, rank: int, best: Evidence) -> float:
         """Return how likely a line is part of what the query needs; see `line_features`."""
