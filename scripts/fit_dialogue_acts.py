@@ -43,8 +43,8 @@ PENALTIES: Final = {"work": 0.01}  # of any other act
 PENALTY: Final = 0.001
 ELSEWHERE: Final = 0.3  # weight of what was said where nothing was corrected
 FOLDS: Final = 5
-# An intention interrupts, a withdrawal ends a rule; of any other act 1.
-FALSE_COSTS: Final = {"intention": 6.0, "withdrawal": 2.0}
+# An intention interrupts, a withdrawal and a closing end something; of any other act 1.
+FALSE_COSTS: Final = {"intention": 8.0, "withdrawal": 3.0, "closing": 2.0}
 STEPS: Final = 15
 CONJUGATE: Final = 80
 SELDOM: Final = 3  # texts that a feature must be in

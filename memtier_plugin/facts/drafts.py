@@ -16,6 +16,7 @@ from memtier_plugin.core.records import OWN_WORDS, Entry, FactDraft
 from memtier_plugin.core.settings.schema import AgentRights
 from memtier_plugin.facts import filters, persons
 from memtier_plugin.facts.backlog import RULES, Window, group_by_session
+from memtier_plugin.facts.endings import ENDED_BY
 from memtier_plugin.facts.evolution import Decision, KnownFacts, only_statement
 from memtier_plugin.facts.extraction import experiences
 from memtier_plugin.facts.extraction.experiences import extract_lessons
@@ -221,11 +222,20 @@ class DraftBuilder:
             own_words += find_corrections(group, self._said_before(group[0]))
         if kept.intentions:
             own_words += find_intentions(group)
+        own_words = [draft for draft in own_words if self._may_end(draft, own_words)]
         learned = {(draft.sources[0].entry, draft.span) for draft in lessons}
         facts = [
             draft for draft in statements.drafts if not _is_within(draft, learned)
         ]  # stated once
         return [*denials, *own_words, *facts, *procedures.drafts, *lessons]
+
+    def _may_end(self, draft: FactDraft, own_words: Sequence[FactDraft]) -> bool:
+        """Return whether there is a rule or an intention that words which end one can mean."""
+        if draft.relation != DENIES:
+            return True
+        ended = ENDED_BY[draft.extractor]
+        known = any(other.relation == ended for other in own_words)
+        return known or bool(self._store.reader().facts(relation=ended, standing="current"))
 
     def _said_before(self, entry: Entry) -> list[Entry]:
         """Return what was said last in an entry's session and scope, in order."""

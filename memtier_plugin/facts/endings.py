@@ -11,7 +11,7 @@ from memtier_plugin.facts.evolution import content_words, denies
 from memtier_plugin.retrieval.duplicates import may_replace
 from memtier_plugin.text.lexicon import words_of
 
-_ENDED_BY: Final = {"correction": CORRECTED, "intention": INTENDED}  # by the denial's extractor
+ENDED_BY: Final = {"correction": CORRECTED, "intention": INTENDED}  # by the denial's extractor
 _TELLING: Final = 2  # words that say which intention is done, or half of few words
 
 
@@ -20,7 +20,7 @@ def find_ended(denial: Fact, nearest: Sequence[Fact]) -> list[Fact]:
 
     Words that take back a rule, or close an intention, end that alone, with what else it states.
     """
-    relation = _ENDED_BY.get(denial.extractor)
+    relation = ENDED_BY.get(denial.extractor)
     ended = _withdrawn(denial, nearest, relation) if relation else None
     lines = {source.entry for source in ended.sources} if ended else set[str]()
 

@@ -15,6 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from memtier_plugin.core.errors import EmbeddingUnavailable
+from memtier_plugin.providers.embedding.load import encode_query
 from memtier_plugin.retrieval import worth
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
 from memtier_plugin.text.phrases import Words
@@ -24,8 +26,8 @@ Act = Literal["rule", "withdrawal", "intention", "closing", "work"]
 MODEL: Final = Path(__file__).with_suffix(".json")
 _LONGEST: Final = 300  # characters of a turn; a longer one is about more than a way of working
 _SHORTEST: Final = 4
-_READ: Final = 600  # characters of a prompt that are read
-_SURE: Final = 0.5  # log-odds of work: .06 of LoCoMo's questions are above it, .64 of real tasks
+_READ: Final = 600  # characters of a text that are read
+_SURE: Final = 0.7  # log-odds of work: .04 of LoCoMo's questions are above it, .6 of real tasks
 _LANGUAGE_WORDS: Final = 40  # by which the language is told
 _LONG_TURN: Final = 5  # the logarithm of its words, from which on a turn is long
 _WORD: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]|[\w']+|[?!]")
@@ -62,8 +64,22 @@ def asks_for_work(prompt: str, *, surely: bool = False) -> bool:
     return is_act("work", prompt) and (not surely or odds("work", prompt) > _SURE)
 
 
+def can_weigh(text: str, until: float | None) -> bool:
+    """Return whether the shipped model, by whose vectors acts are told, is there in time.
+
+    Args:
+        until: a deadline, by ``time.monotonic()``.
+    """
+    try:
+        encode_query(worth.embedder(), text[:_READ], until)
+    except EmbeddingUnavailable:
+        return False
+    return True
+
+
 def _is_turn(text: str) -> bool:
-    return _SHORTEST <= len(_ADDRESS.sub("", text).strip()) <= _LONGEST
+    read = len(text) <= _READ  # `_ADDRESS` takes the square of a word's length
+    return read and _SHORTEST <= len(_ADDRESS.sub("", text).strip()) <= _LONGEST
 
 
 def is_act(act: Act, text: str) -> bool:

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Evidence, FloorLevel, Hit
-from memtier_plugin.retrieval.dialogue_acts import asks_for_work
 from memtier_plugin.retrieval.prompt_kind import NO_KINDS, PromptKinds, asks_own_past
 from memtier_plugin.retrieval.query import questions_among
 from memtier_plugin.retrieval.signals import Pool, asked_time, model_title
@@ -45,6 +44,7 @@ class QueryEvidence(Struct, frozen=True, kw_only=True):
         model: the embedder whose vectors were compared, None where none were.
         by_time: whether it asks for what was said in a time, and for hardly anything else.
         is_served: whether something among the hits worked for a request like it.
+        is_work: whether it surely asks for work on the user's own things.
         about_asker: whether it is about its asker, and so are the best lines, in their own words.
     """
 
@@ -56,6 +56,7 @@ class QueryEvidence(Struct, frozen=True, kw_only=True):
     by_time: bool = False
     about_asker: bool = False
     is_served: bool = False
+    is_work: bool = False
 
 
 def gather_evidence(
@@ -278,7 +279,7 @@ class FloorModel(Struct, frozen=True):
         """Return how likely a block must hold what a query needs, at a level."""
         named = self.levels[level]
         least = named.get("long", named["block"]) if query.kinds.words > LONG else named["block"]
-        return least * WORK if asks_for_work(query.kinds.query, surely=True) else least
+        return least * WORK if query.is_work else least
 
     def line_probability(self, line: Evidence, rank: int, best: Evidence) -> float:
         """Return how likely a line is part of what the query needs; see `line_features`."""

@@ -68,6 +68,11 @@ class Trigger(Struct, frozen=True):
     due: Period | None = None
     start: bool = False
 
+    @property
+    def can_come(self) -> bool:
+        """Whether there is anything that it waits for."""
+        return bool(self.event or self.due or self.start)
+
 
 class Intention(Struct, frozen=True):
     """A user's intention that nobody closed, with what it waits for."""

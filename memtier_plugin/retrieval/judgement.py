@@ -26,6 +26,7 @@ from memtier_plugin.retrieval.corrections import (
     others,
     read_own_words,
 )
+from memtier_plugin.retrieval.dialogue_acts import asks_for_work, can_weigh
 from memtier_plugin.retrieval.duplicates import find_restated, hit_time
 from memtier_plugin.retrieval.floor import (
     Judged,
@@ -321,6 +322,7 @@ class Judge:
         kinds, asking = query.resolved_kinds, query.request.purpose == "ask"
         level = self._settings.retrieval.floor
         bar = block_bar(ASKED_LEVEL, evidence) if asking else 0.0
+        weighs = not kinds.is_empty and can_weigh(query.text, query.until)
         if kinds.silence:
             return refuse_all(hits, "talk", kinds.silence)
         if kinds.is_empty:
@@ -328,7 +330,9 @@ class Judge:
             judged = refuse_all(hits, "follow_up", why)
         else:
             about_asker = is_about_asker(kinds, evidence, hits, query.request.sender or "")
-            evidence = replace(evidence, kinds=kinds, about_asker=about_asker)
+            is_work = weighs and not (query.kinds.follow_up or kinds.general)
+            is_work = is_work and asks_for_work(kinds.query, surely=True)
+            evidence = replace(evidence, kinds=kinds, about_asker=about_asker, is_work=is_work)
             leaning = self._leaning(query)
             judged = apply_floor(level, evidence, hits, bar, in_sight, leaning)
             if not any(hit.signals.get("time") for hit in judged.hits):
@@ -342,7 +346,7 @@ class Judge:
             first = self._standing_lines(query) if kinds.task else []
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             judged = leave_out_closed(self._store.reader(), judged)
-        own_words = [] if kinds.is_empty else self._own_words(query)
+        own_words = self._own_words(query) if weighs else []
         first = [*self._working_memory(query, vague=vague), *others(own_words, first)]
         judged = leave_out_same(own_words, judged)
         return judged.preceded_by([*own_words, *first])

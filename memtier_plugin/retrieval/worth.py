@@ -19,7 +19,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.providers.embedding.static import ShippedEmbedder
+from memtier_plugin.core.hookspecs import Embedder
+from memtier_plugin.providers.embedding.load import load_embedder
 from memtier_plugin.retrieval.prompt_words import names_time
 from memtier_plugin.text.lexicon import lexicon
 from memtier_plugin.text.phrases import Words
@@ -123,12 +124,14 @@ def opening(words: Words) -> str:
 @lru_cache(64)  # a sentence of a longer message is weighed by two models
 def vector(text: str) -> tuple[float, ...]:
     """Return a sentence's vector: zeros where the model does not know its script."""
-    return tuple(float(x) * _SCALE for x in _embedder().encode([text.lower()])[0])
+    return tuple(float(x) * _SCALE for x in embedder().encode([text.lower()])[0])
 
 
-@cache
-def _embedder() -> ShippedEmbedder:
-    return ShippedEmbedder()
+def embedder() -> Embedder:
+    """Return the shipped model: the process's own, which recalls use, too."""
+    shipped = load_embedder("default")
+    assert shipped is not None
+    return shipped
 
 
 @cache

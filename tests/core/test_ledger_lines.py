@@ -51,7 +51,7 @@ from memtier_plugin.lifecycle.edit import RestoreByUndoEvent
 from memtier_plugin.lifecycle.selection import Selection
 from memtier_plugin.providers import endpoint
 from memtier_plugin.storage.ledger import jsonl as ledger
-from tests.builders import Clock, user_message
+from tests.builders import Clock, turns, user_message
 from tests.cases import each_case
 from tests.loopback import Loopback, honest
 
@@ -213,7 +213,25 @@ def spoken(home: Path) -> list[tuple[str, bytes]]:
         wish = "Remind me to rotate the certificate when we next touch the gateway."
         memory.end_run([user_message(wish)], session_id="s7", run_id="r7")
         memory.consolidate()
-        memory.recall("Change the gateway config.", session_id="s8", purpose="inject")
+        memory.recall("Let us change the gateway config.", session_id="s8", purpose="inject")
+        rule = "No, never use yarn here. Use pnpm."
+        memory.end_run(turns("Add a date library.", "Done: yarn add dayjs.", rule, "Okay."))
+        memory.consolidate()
+        task = "Install lodash for the reports page."
+        memory.recall(task, session_id="s9", run_id="r9", purpose="inject")
+        call = {
+            "id": "1",
+            "function": {"name": "bash", "arguments": '{"command": "yarn add lodash"}'},
+        }
+        memory.end_run(
+            [
+                user_message(task),
+                {"role": "assistant", "content": "", "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "1", "content": "done", "exit_code": 0},
+            ],
+            session_id="s9",
+            run_id="r9",
+        )
         return stored(home)
 
 

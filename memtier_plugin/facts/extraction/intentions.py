@@ -13,6 +13,7 @@ from memtier_plugin.core.records import INTENDED, Entry, FactDraft
 from memtier_plugin.facts.extraction.corrections import draft_of
 from memtier_plugin.retrieval.dialogue_acts import closes, intends
 from memtier_plugin.retrieval.duplicates import DENIES
+from memtier_plugin.retrieval.intentions import read_trigger
 from memtier_plugin.text.languages import iter_sentences
 
 EXTRACTOR: Final = "intention"
@@ -25,7 +26,7 @@ def find_intentions(entries: Sequence[Entry]) -> Iterator[FactDraft]:
             continue
         for sentence in iter_sentences(entry.content):
             words = sentence.strip()
-            if intends(words):
+            if intends(words) and read_trigger(words, entry.observed_at.date()).can_come:
                 yield draft_of(entry, INTENDED, EXTRACTOR, words)
             elif closes(words):
                 yield draft_of(entry, DENIES, EXTRACTOR, words)
