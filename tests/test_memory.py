@@ -844,7 +844,7 @@ def test_consolidate(home: Path) -> None:
         assert {e.id: e.promoted for e in memory.entries()}[source.id]
         assert memory.consolidate().read == 0
         assert [hit.id for hit in other.recall("Ann").hits] == [existing.id]
-        say(memory, "My name is Ann.", run_id="again")
+        say(memory, "My name is Ann.", session_id="t", run_id="again")
         report = memory.consolidate()
         assert (report.facts, report.promoted) == (0, 1)
         [_, entries] = memory.fact(existing.id)

@@ -215,23 +215,19 @@ def spoken(home: Path) -> list[tuple[str, bytes]]:
         memory.consolidate()
         memory.recall("Let us change the gateway config.", session_id="s8", purpose="inject")
         rule = "No, never use yarn here. Use pnpm."
-        memory.end_run(turns("Add a date library.", "Done: yarn add dayjs.", rule, "Okay."))
+        talk = turns("Add a date library.", "Done: yarn add dayjs.", rule, "Okay.")
+        memory.end_run(talk, session_id="s8", run_id="r8")
         memory.consolidate()
         task = "Install lodash for the reports page."
         memory.recall(task, session_id="s9", run_id="r9", purpose="inject")
-        call = {
-            "id": "1",
-            "function": {"name": "bash", "arguments": '{"command": "yarn add lodash"}'},
-        }
-        memory.end_run(
-            [
-                user_message(task),
-                {"role": "assistant", "content": "", "tool_calls": [call]},
-                {"role": "tool", "tool_call_id": "1", "content": "done", "exit_code": 0},
-            ],
-            session_id="s9",
-            run_id="r9",
-        )
+        asked = {"name": "bash", "arguments": '{"command": "yarn add lodash"}'}
+        calls = [{"id": "1", "function": asked}]
+        done = [
+            user_message(task),
+            {"role": "assistant", "content": "", "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "1", "content": "done", "exit_code": 0},
+        ]
+        memory.end_run(done, session_id="s9", run_id="r9")
         return stored(home)
 
 
