@@ -27,7 +27,7 @@ MODEL: Final = Path(__file__).with_suffix(".json")
 _LONGEST: Final = 300  # characters of a turn; a longer one is about more than a way of working
 _SHORTEST: Final = 4
 _READ: Final = 600  # characters of a text that are read
-_SURE: Final = 1.0  # log-odds of work: .02 of LoCoMo's questions are above it, .5 of real tasks
+_SURE: Final = 0.5  # log-odds of work that is asked for surely
 _LANGUAGE_WORDS: Final = 40  # by which the language is told
 _LONG_TURN: Final = 5  # the logarithm of its words, from which on a turn is long
 _WORD: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]|[\w']+|[?!]")
@@ -59,9 +59,13 @@ def ends_rule(text: str) -> bool:
 
 
 def asks_for_work(prompt: str, *, surely: bool = False) -> bool:
-    """Return whether a prompt asks for work in which a user's rules may matter."""
-    prompt = prompt[:_READ]
-    return is_act("work", prompt) and (not surely or odds("work", prompt) > _SURE)
+    """Return whether a prompt asks for work in which a user's rules may matter.
+
+    Args:
+        surely: a question does not, whatever its words.
+    """
+    asks, prompt = prompt.rstrip().endswith(("?", "？")), prompt[:_READ]
+    return is_act("work", prompt) and (not surely or (not asks and odds("work", prompt) > _SURE))
 
 
 def can_weigh(text: str, until: float | None) -> bool:
