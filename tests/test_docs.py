@@ -48,7 +48,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text("utf-8")
     for path in [
-        *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+        *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")),
         *sorted((ROOT / "docs").glob("*.md")),
     ]
 }
@@ -371,6 +371,16 @@ def test_make_targets_exist() -> None:
 def test_readme_is_short() -> None:
     """The README has at most 7,000 bytes; the rest has pages of its own."""
     assert len(PAGES["README.md"].encode()) <= 7_000
+
+
+def test_each_version_has_a_page_in_the_changelog() -> None:
+    """A version's section has at most 90 lines of 120 characters; details are in the docs."""
+    versions = PAGES["CHANGELOG.md"].split("\n## [")[1:]
+    assert versions
+    for section in versions:
+        lines = section.splitlines()
+        assert len(lines) <= 90, lines[0]
+        assert max(map(len, lines)) <= 120, lines[0]
 
 
 @each_case("page", PAGES)
