@@ -27,13 +27,12 @@ MODEL: Final = Path(__file__).with_suffix(".json")
 _LONGEST: Final = 300  # characters of a turn; a longer one is about more than a way of working
 _SHORTEST: Final = 4
 _READ: Final = 600  # characters of a text that are read
-_SURE: Final = 0.5  # log-odds of work that is asked for surely
 _LANGUAGE_WORDS: Final = 40  # by which the language is told
 _LONG_TURN: Final = 5  # the logarithm of its words, from which on a turn is long
 _WORD: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]|[\w']+|[?!]")
 _UNSPACED: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]")
-# An address, or a masked secret: where a thing is, no way of working.
-_ADDRESS: Final = re.compile(r"\S*(?:://|\[redacted)\S*|\S+@\S+\.\S+")
+# Of an address, or of a masked secret: where a thing is, no way of working.
+_ADDRESS_PARTS: Final = ("://", "[redacted", "@")
 _PHRASE: Final = re.compile(r'"[^"]+"|\S+')
 
 
@@ -58,14 +57,9 @@ def ends_rule(text: str) -> bool:
     return _is_turn(text) and is_act("withdrawal", text) and not sets_rule(text)
 
 
-def asks_for_work(prompt: str, *, surely: bool = False) -> bool:
-    """Return whether a prompt asks for work in which a user's rules may matter.
-
-    Args:
-        surely: a question does not, whatever its words.
-    """
-    asks, prompt = prompt.rstrip().endswith(("?", "？")), prompt[:_READ]
-    return is_act("work", prompt) and (not surely or (not asks and odds("work", prompt) > _SURE))
+def asks_for_work(prompt: str) -> bool:
+    """Return whether a prompt asks for work in which a user's rules may matter."""
+    return is_act("work", prompt[:_READ])
 
 
 def can_weigh(text: str, until: float | None) -> bool:
@@ -82,8 +76,12 @@ def can_weigh(text: str, until: float | None) -> bool:
 
 
 def _is_turn(text: str) -> bool:
-    read = len(text) <= _READ  # `_ADDRESS` takes the square of a word's length
-    return read and _SHORTEST <= len(_ADDRESS.sub("", text).strip()) <= _LONGEST
+    return _SHORTEST <= len(_without_addresses(text)) <= _LONGEST
+
+
+def _without_addresses(text: str) -> str:
+    words = text.split()
+    return " ".join(w for w in words if not any(part in w for part in _ADDRESS_PARTS))
 
 
 def is_act(act: Act, text: str) -> bool:
@@ -94,7 +92,7 @@ def is_act(act: Act, text: str) -> bool:
 @lru_cache(512)
 def odds(act: Act, text: str) -> float:
     """Return the odds, as a logarithm, that a text is an act."""
-    text, fitted = _ADDRESS.sub("", text), _model()[act]
+    text, fitted = _without_addresses(text), _model()[act]
     weights: Mapping[str, float] = fitted["weights"]
     score = float(fitted["bias"])
     score += sum(weights.get(name, 0.0) * value for name, value in features(text).items())

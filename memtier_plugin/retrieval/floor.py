@@ -44,7 +44,6 @@ class QueryEvidence(Struct, frozen=True, kw_only=True):
         model: the embedder whose vectors were compared, None where none were.
         by_time: whether it asks for what was said in a time, and for hardly anything else.
         is_served: whether something among the hits worked for a request like it.
-        is_work: whether it surely asks for work on the user's own things.
         about_asker: whether it is about its asker, and so are the best lines, in their own words.
     """
 
@@ -56,7 +55,6 @@ class QueryEvidence(Struct, frozen=True, kw_only=True):
     by_time: bool = False
     about_asker: bool = False
     is_served: bool = False
-    is_work: bool = False
 
 
 def gather_evidence(
@@ -207,7 +205,6 @@ CONSIDERED: Final = 16  # of the best hits, by which a block is judged
 NEAREST_NOTE: Final = "merely nearest"  # of a hit below the floor, in a search
 _FIRST: Final = 3  # of the considered, the very best
 _SEVERAL: Final = 5  # of the nearest, whose mean is taken
-WORK: Final = 0.5  # of the least probability, before a prompt that asks for work
 _STATED: Final = 0.6  # least share of the best line's probability, for what is told and not asked
 _SERVED: Final = 0.3  # of the bar for a block, where something worked for a like request
 LONG: Final = 24  # words, above which a prompt tells or asks in passing: less covers it
@@ -277,9 +274,8 @@ class FloorModel(Struct, frozen=True):
 
     def bar(self, level: FloorLevel, query: QueryEvidence) -> float:
         """Return how likely a block must hold what a query needs, at a level."""
-        named = self.levels[level]
-        least = named.get("long", named["block"]) if query.kinds.words > LONG else named["block"]
-        return least * WORK if query.is_work else least
+        least = self.levels[level]
+        return least.get("long", least["block"]) if query.kinds.words > LONG else least["block"]
 
     def line_probability(self, line: Evidence, rank: int, best: Evidence) -> float:
         """Return how likely a line is part of what the query needs; see `line_features`."""

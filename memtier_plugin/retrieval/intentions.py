@@ -50,7 +50,7 @@ _UNSPACED: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]")
 _CLAUSE_END: Final = re.compile(r"[,;:.!?](?!\d)|[，。；！？、]")
 _CUES: Final = ("next_time", "once", "when", "before")  # what opens a trigger, the surest first
 _A_DATE: Final = " \u2022 "  # stands for one
-_DATED: Final = re.compile(rf"(?:\s*\w+){{0,2}}\s*{_A_DATE}")
+_DATED: Final = re.compile(r"(?:\s+\w+){0,2}\s*\u2022")
 # In a script without spaces these stand before what they open; all others after it.
 _LEADING: Final = ("下", "次", "今度", "等", "如果", "要是")
 

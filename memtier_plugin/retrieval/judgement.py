@@ -26,7 +26,7 @@ from memtier_plugin.retrieval.corrections import (
     others,
     read_own_words,
 )
-from memtier_plugin.retrieval.dialogue_acts import asks_for_work, can_weigh
+from memtier_plugin.retrieval.dialogue_acts import can_weigh
 from memtier_plugin.retrieval.duplicates import find_restated, hit_time
 from memtier_plugin.retrieval.floor import (
     Judged,
@@ -330,9 +330,7 @@ class Judge:
             judged = refuse_all(hits, "follow_up", why)
         else:
             about_asker = is_about_asker(kinds, evidence, hits, query.request.sender or "")
-            is_work = weighs and not (query.kinds.follow_up or kinds.general)
-            is_work = is_work and asks_for_work(kinds.query, surely=True)
-            evidence = replace(evidence, kinds=kinds, about_asker=about_asker, is_work=is_work)
+            evidence = replace(evidence, kinds=kinds, about_asker=about_asker)
             leaning = self._leaning(query)
             judged = apply_floor(level, evidence, hits, bar, in_sight, leaning)
             if not any(hit.signals.get("time") for hit in judged.hits):
@@ -361,7 +359,8 @@ class Judge:
                 request, idle = query.request, timedelta(hours=self._settings.summaries.idle_hours)
                 by = Moment(request.session_id or "", request.run_id or "", idle)
                 hits += find_reminders(reader, query.viewer, prompt, own_words, by)
-            if own_words and kept.corrections:
+            asks = query.text.rstrip().endswith(("?", "？"))
+            if own_words and kept.corrections and not asks:
                 hits += find_rules(reader, query.viewer, prompt, own_words)
             return self._unseen(query, hits)
         return []

@@ -162,6 +162,7 @@ def spoken(home: Path) -> list[tuple[str, bytes]]:
         "limits.entry_chars": 1000,
         "limits.run_messages": 10,
         "ledger.tool_result_chars": 100,
+        "facts.intentions": True,
     }
     with opened(home, clock, **limits) as memory:
         message = user_message(

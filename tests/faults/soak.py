@@ -350,10 +350,10 @@ def _counted(
     doubled = [*promises.doubled(folder, entries)]
     # A fact of a consolidation is the same if it rests on the same entries and says the same.
     stated = Counter(
-        (fact.text, tuple(sorted(source.entry for source in fact.sources)))
+        (fact.relation, fact.text, tuple(sorted(source.entry for source in fact.sources)))
         for fact in memory.facts(include_superseded=True)
     )
-    doubled += [f"fact twice: {what[0]}" for what, number in stated.items() if number > 1][:5]
+    doubled += [f"fact twice: {what[1]}" for what, number in stated.items() if number > 1][:5]
     return lost, doubled
 
 

@@ -13,7 +13,7 @@ from memtier_plugin.core.errors import NotFound
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.dialogue_acts import closes, intends
 from memtier_plugin.retrieval.intentions import asks_what_is_due, read_trigger
-from tests.builders import turns
+from tests.builders import turns, write_config
 from tests.cases import each_case
 
 SAID_AT = datetime(2026, 9, 1, 9, tzinfo=UTC)
@@ -35,6 +35,11 @@ def first(memory: MemTier, prompt: str, *, days: float = 3, **more: Any) -> list
     more = {"session_id": "new", "purpose": "inject", "at": at} | more
     injected = memory.recall(prompt, **more).injected
     return [hit.text for hit in injected if not {"reminds", "due"}.isdisjoint(hit.signals)]
+
+
+@pytest.fixture(autouse=True)
+def _switched_on(home: Path) -> None:
+    write_config(home, {"facts": {"intentions": True}})
 
 
 def test_once_when_its_event_comes(home: Path) -> None:

@@ -212,7 +212,7 @@ class Facts(Record, frozen=True, kw_only=True):
     mode: FactMode = "auto"
     sensitive: SensitiveMode = "review"
     corrections: bool = True
-    intentions: bool = True
+    intentions: bool = False
     single_valued: tuple[str, ...] = (
         "name",
         "lives_in",
