@@ -322,7 +322,6 @@ class Judge:
         kinds, asking = query.resolved_kinds, query.request.purpose == "ask"
         level = self._settings.retrieval.floor
         bar = block_bar(ASKED_LEVEL, evidence) if asking else 0.0
-        weighs = not kinds.is_empty and can_weigh(query.text, query.until)
         if kinds.silence:
             return refuse_all(hits, "talk", kinds.silence)
         if kinds.is_empty:
@@ -344,7 +343,7 @@ class Judge:
             first = self._standing_lines(query) if kinds.task else []
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             judged = leave_out_closed(self._store.reader(), judged)
-        own_words = self._own_words(query) if weighs else []
+        own_words = [] if kinds.is_empty else self._own_words(query)
         first = [*self._working_memory(query, vague=vague), *others(own_words, first)]
         judged = leave_out_same(own_words, judged)
         return judged.preceded_by([*own_words, *first])
@@ -355,12 +354,14 @@ class Judge:
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             reader, prompt = self._store.reader(), query.search_text
             own_words = read_own_words(reader, query.viewer)
-            if own_words and kept.intentions:
+            if not own_words or not can_weigh(query.text, query.until):
+                return []
+            if kept.intentions:
                 request, idle = query.request, timedelta(hours=self._settings.summaries.idle_hours)
                 by = Moment(request.session_id or "", request.run_id or "", idle)
                 hits += find_reminders(reader, query.viewer, prompt, own_words, by)
             asks = query.text.rstrip().endswith(("?", "？"))
-            if own_words and kept.corrections and not asks:
+            if kept.corrections and not asks:
                 hits += find_rules(reader, query.viewer, prompt, own_words)
             return self._unseen(query, hits)
         return []
