@@ -87,9 +87,9 @@ def read_rules(reader: Reader, items: Sequence[str]) -> list[Rule]:
 
 
 def leave_out_same(first: Sequence[Hit], judged: Judged) -> Judged:
-    """Return what was judged without what says no more than a rule or reminder before it.
+    """Drop hits that only repeat a rule or reminder shown before them.
 
-    Nor with a rule or intention that was only found by its words, where another line has them.
+    A rule or intention that was found by its words alone is dropped, too, if another hit has them.
     """
     hits = others(first, judged.hits)
     lines = tuple(hit for hit in hits if not _is_own_words(hit))
@@ -101,10 +101,7 @@ def leave_out_same(first: Sequence[Hit], judged: Judged) -> Judged:
 
 
 def leave_out_closed(reader: Reader, judged: Judged) -> Judged:
-    """Return what was judged without the lines of rules and intentions that have ended.
-
-    A line that says more than that stays.
-    """
+    """Drop the lines of rules and intentions that have ended, unless a line says more."""
     entries = {source.entry for hit in judged.hits for source in hit.sources}
     ended = reader.closed_lines([*entries]) if entries else {}
     closed = {
@@ -173,7 +170,7 @@ def _rule(rule: Rule, before: Sequence[Entry]) -> Rule:
 
 
 def _corrects(rule: Rule) -> bool:
-    """Return whether a line that became no fact, as it is a confidence, is a correction."""
+    """Return whether a confidence, of which no fact is made, corrects the assistant."""
     return bool(rule.deed) and sets_rule(rule.item.text)
 
 
@@ -193,7 +190,7 @@ def select_rules(prompt: str, rules: Sequence[Rule]) -> list[ScoredRow]:
 
 
 def likeness(prompt: str, rule: Rule) -> float:
-    """Return how like a prompt is to what a rule corrected, what had been done, and its words."""
+    """Score how similar a prompt is to a rule: to its request, its deed and its own words."""
     corrected = _corrected(rule.request, rule.deed, rule.item.text)
     words = content(prompt)
     shared = len(words & corrected.words) / max(1, len(words))

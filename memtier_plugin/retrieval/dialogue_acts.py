@@ -30,7 +30,7 @@ _READ: Final = 600  # characters of a text that are read
 _LANGUAGE_WORDS: Final = 40  # by which the language is told
 _LONG_TURN: Final = 5  # the logarithm of its words, from which on a turn is long
 _WORD: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]|[\w']+|[?!]")
-_UNSPACED: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]")
+UNSPACED: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]")
 # Of an address, or of a masked secret: where a thing is, no way of working.
 _ADDRESS_PARTS: Final = ("://", "[redacted", "@")
 _PHRASE: Final = re.compile(r'"[^"]+"|\S+')
@@ -147,7 +147,7 @@ def _alternatives(listed: str) -> Iterator[str]:
     for match in _PHRASE.finditer(listed):
         phrase = match[0].strip('"')
         stem = re.escape(phrase.rstrip("*"))
-        if _UNSPACED.search(phrase) or not phrase[0].isalnum():
+        if UNSPACED.search(phrase) or not phrase[0].isalnum():
             yield stem
         else:
             yield rf"(?<!\w){stem}" + ("" if phrase.endswith("*") else r"(?!\w)")

@@ -22,6 +22,7 @@ from memtier_plugin.core.records import INTENDED, Entry, Fact
 from memtier_plugin.core.results import DUE, REMINDS, Hit
 from memtier_plugin.retrieval.corrections import OwnWords, content, cosine, unit
 from memtier_plugin.retrieval.dialogue_acts import (
+    UNSPACED,
     find_phrase,
     has_phrase,
     intends,
@@ -46,7 +47,6 @@ _AFTER: Final = timedelta(days=7)  # after it, when it is too late to
 _SOON: Final = timedelta(days=14)  # what is due where no time is named
 _UNTELLING: Final = ("next_time", "once", "when", "before", "remind", "happens", "session")
 _CLOSED: Final = ("function_words", "first_person", "second_person", "third_person", "copulas")
-_UNSPACED: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]")
 _CLAUSE_END: Final = re.compile(r"[,;:.!?](?!\d)|[，。；！？、]")
 _CUES: Final = ("next_time", "once", "when", "before")  # what opens a trigger, the surest first
 _A_DATE: Final = " \u2022 "  # stands for one
@@ -225,7 +225,7 @@ def _event(text: str) -> str:
         start, end = match.span()
         if _DATED.match(text, end):  # "by 3 October"
             continue
-        if _UNSPACED.match(match[0]) and not match[0].startswith(_LEADING):
+        if UNSPACED.match(match[0]) and not match[0].startswith(_LEADING):
             before = [each.end() for each in _CLAUSE_END.finditer(text, 0, start)]
             return text[before[-1] if before else 0 : end]
         ends = [closing.start() for closing in _CLAUSE_END.finditer(text, end)]
