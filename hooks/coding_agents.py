@@ -20,7 +20,7 @@ from memtier_plugin.core.errors import MemTierError
 from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.paths import encode_file_name, make_private_folder
-from memtier_plugin.hosts.project import EVENTS, agent_of
+from memtier_plugin.hosts.project import EVENTS, agent_of, project_in
 from memtier_plugin.operations.hook_calls import HookWait
 
 from .resident import ResidentClient
@@ -83,7 +83,11 @@ class TurnFile:
 
 
 class AgentHooks:
-    """The hooks of a coding agent, for one project."""
+    """The hooks of a coding agent.
+
+    A project that was named for every folder is used in every folder. The default gives way to the
+    one that the user bound the event's folder to.
+    """
 
     def __init__(self, client: ResidentClient, host: str, project: str) -> None:
         self._client = client
@@ -131,17 +135,16 @@ class AgentHooks:
         started, answered = time.monotonic(), False
         self._deliver_unfinished(turn, PROMPT_SECONDS / 2)
         run = turn.begin(payload)
+        request = self._request("prompt", [payload], run)
+        request["event"]["acknowledges"] = True
         try:
-            request = self._request("prompt", [payload], run)
-            request["event"]["acknowledges"] = True
             seconds = max(0.0, started + PROMPT_SECONDS - time.monotonic())
             answer = self._client.call("hook", request, seconds) or {}
             answered = True
         finally:
             ms = round(1000 * (time.monotonic() - started))
-            wait = HookWait(
-                self._project, agent_of(self._host), "before_prompt_build", ms, answered
-            )
+            project, agent = request["project"], agent_of(self._host)
+            wait = HookWait(project, agent, "before_prompt_build", ms, answered)
             self._client.note_wait(self._host, wait)
         block = answer.get("prepend_context")
         if not block:
@@ -200,7 +203,7 @@ class AgentHooks:
                 "subagent": first.get("agent_id"),
             },
             "home": str(self._client.home),
-            "project": self._project,
+            "project": project_in(self._client.home, self._project, first.get("cwd")),
         }
 
 

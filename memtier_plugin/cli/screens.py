@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -17,6 +18,7 @@ from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, scope_of
 from memtier_plugin.cli.views import LengthOfTime
 from memtier_plugin.core.errors import SettingsError, Unsupported
 from memtier_plugin.hosts.coding_agents import require_mcp
+from memtier_plugin.hosts.project import project_in
 from memtier_plugin.mcp.opening import Opening
 from memtier_plugin.server.access import Grant, Tokens
 
@@ -106,6 +108,8 @@ def mcp(ctx: click.Context, http: bool, port: int) -> None:
     from memtier_plugin.mcp import server
     from memtier_plugin.mcp.server import Binding
 
+    with suppress(FileNotFoundError):  # the folder was deleted
+        project = project_in(home, project, os.getcwd())
     binding = Binding(home, project, scope.agent or DEFAULT_AGENT)
     if opening:
         server.serve_stdio(binding, opening)

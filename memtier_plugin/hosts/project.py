@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +44,26 @@ def hosts_project(home: Path) -> str | None:
     used = used_projects(home)
     among = [project for project in used if project in installed] if installed else used
     return next(iter([*among, *reversed(installed)]), None)
+
+
+def project_in(home: Path, project: str, folder: object) -> str:
+    """Return the project for a coding agent's work in a folder.
+
+    Args:
+        project: the one that the agent was installed for. Unless it is the default, it applies in
+            every folder; the default applies where the user bound no folder (`memtier init`).
+
+    Raises:
+        SettingsError: the user's settings cannot be read.
+    """
+    if project != DEFAULT_PROJECT or not isinstance(folder, str) or not os.path.isabs(folder):
+        return project
+    with suppress(OSError):  # a cheap look: parsing YAML costs each hook a quarter of its time
+        if b"workspaces" not in (home / "config.yaml").read_bytes():
+            return project
+    from memtier_plugin.core.settings.load import bound_project
+
+    return bound_project(home, Path(folder)) or project
 
 
 # -- The command that runs this MemTier.  Standard library only, as hooks import it

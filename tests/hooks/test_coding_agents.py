@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.paths import list_projects
 from memtier_plugin.core.residents import claim_socket
 from memtier_plugin.core.results import PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.settings.load import bind_workspace
 from memtier_plugin.hooks import coding_agents
 from memtier_plugin.hooks.coding_agent_payloads import CodingAgentTranslator
 from memtier_plugin.hooks.coding_agents import ABANDONED_SECONDS, AgentHooks, TurnFile
@@ -378,3 +381,38 @@ def test_other_agents_credit(home: Path, host: str, code: int, reward: float) ->
     with MemTier.open(home, "p", f"{host}.main") as memory:
         credits = memory.events(kinds=["credit"])
     assert credits and {credit.data["reward"] for credit in credits} == {reward}
+
+
+@pytest.mark.parametrize(
+    ("installed_for", "folder", "recorded_in"),
+    [
+        ("default", "bound", "shop"),
+        ("default", "bound/deep/below", "shop"),
+        ("default", "elsewhere", "default"),
+        ("named", "bound", "named"),
+    ],
+)
+def test_bound_folder(
+    home: Path, tmp_path: Path, installed_for: str, folder: str, recorded_in: str
+) -> None:
+    """In a folder that the user bound, an agent works in its project, unless another was named."""
+    where = tmp_path / folder
+    where.mkdir(parents=True)
+    bind_workspace(home, tmp_path / "bound", "shop")
+    hooks = AgentHooks(ResidentHere(home), HOST, installed_for)
+    hooks.pass_event(event("UserPromptSubmit", cwd=str(where), prompt="The gate code is 7788."))
+    hooks.pass_event(event("Stop", cwd=str(where), last_assistant_message="Noted."))
+    assert list_projects(home) == [recorded_in]
+    with MemTier.open(home, recorded_in, AGENT) as memory:
+        assert [entry.content for entry in memory.entries()] == ["The gate code is 7788.", "Noted."]
+
+
+def test_bound_folder_unreadable(home: Path, tmp_path: Path) -> None:
+    """With settings that cannot be read nothing is recorded in a project that may be wrong."""
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("workspaces: [")
+    (home / "config.yaml").chmod(0o600)
+    hooks = AgentHooks(ResidentHere(home), HOST, "default")
+    with pytest.raises(SettingsError):
+        hooks.pass_event(event("UserPromptSubmit", cwd=str(tmp_path), prompt="The code is 1."))
+    assert list_projects(home) == []

@@ -24,6 +24,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from memtier_plugin.core.paths import socket_path
+from memtier_plugin.core.settings.load import bind_workspace
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hosts.project import launch_command
 from memtier_plugin.mcp.definitions import TOOLS
@@ -48,6 +49,28 @@ async def stdio(home: Path, mode: str = "auto") -> AsyncIterator[Client]:
     server = StdioServerParameters(command=launch_command()[0], args=arguments(home))
     async with Client(stdio_client(server), mode=mode) as client:
         yield client
+
+
+def test_bound_folder(home: Path, tmp_path: Path) -> None:
+    """A server without a project of its own has the one that its folder was bound to."""
+    bound, anywhere = tmp_path / "bound", tmp_path / "anywhere"
+    for folder, project in ((bound, "shop"), (anywhere, "default")):
+        folder.mkdir()
+        with MemTier.open(home, project, AGENT) as memory:
+            memory.remember(f"The staging host is called {project}-heron.")
+    bind_workspace(home, bound, "shop")
+
+    async def search(folder: Path) -> str:
+        server = StdioServerParameters(
+            command=launch_command()[0],
+            args=["--home", str(home), "--project", "default", "mcp"],
+            cwd=folder,
+        )
+        async with Client(stdio_client(server)) as client:
+            return text_of(await client.call_tool("memory_search", {"query": "staging host"}))
+
+    assert "shop-heron" in asyncio.run(search(bound))
+    assert "default-heron" in asyncio.run(search(anywhere))
 
 
 def start(home: Path, *more: str) -> subprocess.Popen[bytes]:
