@@ -64,7 +64,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
             "projects": ("listing", "List the projects of the home, marking this folder's."),
             "rules": (
                 "facts",
-                "List the rules that corrections set: how often shown, kept, broken.",
+                "List the rules that corrections set, and how often each was shown.",
             ),
             "sessions": ("listing", "List the project's sessions, most recently active first."),
             "todo": (

@@ -113,7 +113,7 @@ facts.add_command(review)  # an alias of `memtier review`
 @click.command("rules", cls=CliCommand, example="--json")
 @click.pass_obj
 def rules(scope: Scope) -> None:
-    """List the rules that corrections set: how often shown, kept, broken."""
+    """List the rules that corrections set, and how often each was shown."""
     with scope.open() as memory:
         document = {"rules": [rule.to_json() for rule in memory.knowledge.person.rules()]}
     scope.show(document, rules_view)
@@ -219,7 +219,7 @@ def todo_view(document: Document) -> RenderableType:
 
 
 def rules_view(document: Document) -> RenderableType:
-    """Render rules with who set each, how often it was said, and what came of it."""
+    """Render rules with who set each, and how often it was said and shown."""
     rows = (
         (
             rule["date"][:10],
@@ -228,12 +228,10 @@ def rules_view(document: Document) -> RenderableType:
             rule["who"],
             str(rule["times"]),
             str(rule["shown"]),
-            str(rule["kept"]),
-            str(rule["broken"]),
         )
         for rule in document["rules"]
     )
-    names = ("date", "id", "rule", "from", "said", "shown", "kept", "broken")
+    names = ("date", "id", "rule", "from", "said", "shown")
     return views.table_view(names, rows, wide=["rule"], nothing="No rules yet.")
 
 

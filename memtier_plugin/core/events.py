@@ -179,14 +179,6 @@ class RemindEvent(StateEvent, frozen=True, kw_only=True, tag="remind"):
     recall: str
 
 
-class ObeyEvent(StateEvent, frozen=True, kw_only=True, tag="obey"):
-    """A run's call kept a rule that stood in its block, or broke it."""
-
-    kept: bool
-    tool: str
-    call: str = ""  # its arguments
-
-
 class SupersedeEvent(StateEvent, frozen=True, kw_only=True, tag="supersede"):
     """A newer fact replaced others, which were true until ``valid_to``."""
 

@@ -20,7 +20,6 @@ from memtier_plugin.credit.calls import (
     last_outcomes,
     shares_words,
 )
-from memtier_plugin.credit.obedience import judge_rules
 from memtier_plugin.credit.outcomes import FAILED, STATED, judge_results, reward_run
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import last_attempts, touched_items
@@ -98,12 +97,11 @@ def assign_credit(
         rule: RunCredit = chosen or RunCredit()
         lines = list[CallEvent]()
         judged = judge_each(messages, outcomes, actor.store.settings.trust.local_tools)
-        obeyed = judge_rules(actor, reader, recalls, judged) if entries else ()
         if rule.earned is None:
             earned, lines = _earn_by_calls(shares, reader, messages, entries, judged, failed=failed)
             rule, reason = rule._replace(earned=earned), "" if earned else reason
         events = shares.credits(reader, rule)
-        journalled = [*rule.events, *events, *lines, *obeyed]
+        journalled = [*rule.events, *events, *lines]
     actor.store.append_events([actor.event(payload, run=run) for payload in journalled])
     credits = {credit.item: credit.delta for credit in events}
     uncredited = {item: reason or why for item, why in shares.uncredited.items()}

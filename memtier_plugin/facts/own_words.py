@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any, Final, Literal
 
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.events import ObeyEvent, RecallEvent, RejectEvent
+from memtier_plugin.core.events import RecallEvent, RejectEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import CORRECTED, INJECTING, INTENDED, Fact
 from memtier_plugin.facts.views import list_facts
@@ -23,13 +23,11 @@ _RECALLS: Final = 10_000  # the newest, of which those that showed a rule are co
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """A rule in force, how often it was said, shown, and then kept or broken by a tool call."""
+    """A rule in force, how often it was said and how often shown."""
 
     fact: Fact
     times: int
     shown: int
-    kept: int = 0
-    broken: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -42,8 +40,6 @@ class RuleView:
             "personal": fact.personal,
             "times": self.times,
             "shown": self.shown,
-            "kept": self.kept,
-            "broken": self.broken,
         }
 
 
@@ -55,12 +51,7 @@ def list_rules(reader: Reader, viewer: Asker | None) -> list[RuleView]:
         recall = RecallEvent.of(event)
         if recall.purpose in INJECTING:
             shown.update(ranked.item for ranked in recall.injected)
-    views = []
-    for rule in reversed(rules):
-        judged = [ObeyEvent.of(e).kept for e in reader.events([ObeyEvent.KIND], item=rule.id)]
-        times, kept = len(reader.sources(rule.id)), sum(judged)
-        views.append(RuleView(rule, times, shown[rule.id], kept, len(judged) - kept))
-    return views
+    return [RuleView(rule, len(reader.sources(rule.id)), shown[rule.id]) for rule in rules[::-1]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from memtier_plugin.core.events import ObeyEvent
 from memtier_plugin.core.records import CORRECTED, OWN_WORDS, Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval import worth
@@ -30,7 +29,6 @@ from memtier_plugin.text.lexicon import words_of
 
 MAX_RULES: Final = 3  # in a block
 _MANY: Final = 12  # rules, of which the third in order is seldom the one: two stand there
-BROKEN: Final = "not followed last time"  # the note of a rule that the last run broke
 SIGNAL: Final = "like"  # how like the prompt is to what a rule corrected
 _READ: Final = 128  # rules and intentions that are looked at, the newest
 _BEFORE: Final = 6  # lines before a correction, among which its request stands
@@ -69,21 +67,7 @@ def find_rules(
 ) -> list[Hit]:
     """Return the rules in force that hold for a task, the likeliest first."""
     rules = _read_rules(reader, own_words)
-    hits = read_hits(reader, select_rules(prompt, rules), viewer, {}) if rules else []
-    hits = [hit.with_note(BROKEN) if was_broken(reader, hit.id) else hit for hit in hits]
-    return sorted(hits, key=lambda hit: BROKEN not in hit.note)
-
-
-def was_broken(reader: Reader, item: str) -> bool:
-    """Return whether the last run that a rule was judged by broke it."""
-    judged = reader.events([ObeyEvent.KIND], item=item, newest=1)
-    return any(not ObeyEvent.of(event).kept for event in judged)
-
-
-def read_rules(reader: Reader, items: Sequence[str]) -> list[Rule]:
-    """Return the stored rules of these ids, with what they corrected."""
-    stored = reader.items(items).values()
-    return _read_rules(reader, [OwnWords(each.row, each.item, 1) for each in stored])
+    return read_hits(reader, select_rules(prompt, rules), viewer, {}) if rules else []
 
 
 def leave_out_same(first: Sequence[Hit], judged: Judged) -> Judged:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from memtier_plugin.core.records import CORRECTED, Fact
-from memtier_plugin.credit.obedience import judge_call
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.corrections import BROKEN, Rule
 from memtier_plugin.retrieval.dialogue_acts import asks_for_work, ends_rule, sets_rule
-from tests.builders import make_entry, turns
+from tests.builders import turns
 from tests.cases import each_case
 
 RULE = "No, never use yarn here. Use pnpm."
@@ -204,47 +201,12 @@ def test_what_asks_for_work(prompt: str, is_work: bool) -> None:
     assert asks_for_work(prompt) == is_work
 
 
-def run_after(memory: MemTier, prompt: str, call: str, run: str) -> list[str]:
-    """Return the lines before a prompt whose run makes a call, each with its note."""
-    recall = memory.recall(prompt, purpose="inject", session_id=run, run_id=run)
-    asked = {"id": "1", "function": {"name": "bash", "arguments": json.dumps({"command": call})}}
-    messages = [
-        {"role": "user", "content": prompt},
-        {"role": "assistant", "content": "", "tool_calls": [asked]},
-        {"role": "tool", "tool_call_id": "1", "content": "done", "exit_code": 0},
-    ]
-    memory.end_run(messages, session_id=run, run_id=run)
-    return [f"{hit.text} ({hit.note})" for hit in recall.injected]
-
-
-def test_obedience(home: Path) -> None:
-    """A call that breaks a rule is counted; the next block says so, until one keeps it."""
+def test_how_often_shown(home: Path) -> None:
+    """A rule is counted as shown for each block that it stood in, not for other recalls."""
     with MemTier.open(home, "p", "a") as memory:
         record(memory, *CORRECTION)
         memory.consolidate()
-        [first, *_] = run_after(memory, LIKE, "yarn add lodash", "1")
-        assert BROKEN not in first
-        [second, *_] = run_after(memory, LIKE, "pnpm add lodash", "2")
-        assert BROKEN in second
-        [third, *_] = run_after(memory, LIKE, "ls src", "3")
-        assert BROKEN not in third
+        for purpose in ("inject", "inject", "search"):
+            memory.recall(LIKE, purpose=purpose, session_id="later")
         [rule] = memory.knowledge.person.rules()
-        assert (rule.shown, rule.kept, rule.broken) == (3, 1, 1)
-
-
-@each_case(
-    ("deed", "rule", "call", "verdict"),
-    [
-        ("Ran rm -rf on the folder.", "rm -rf is off limits, use trash.", "rm -rf out", "broken"),
-        ("Ran rm -rf on the folder.", "rm -rf is off limits, use trash.", "trash out", "kept"),
-        ("Ran rm -rf on the folder.", "rm -rf is off limits, use trash.", "rm notes.txt", ""),
-        ("pip install flask", "uv, not pip.", "pip install httpx", "broken"),
-        ("pip install flask", "uv, not pip.", "uv pip install httpx", "kept"),
-        ("pip install flask", "uv, not pip.", "pytest -q", ""),
-        ("Committed straight to main.", "Always open a merge request.", "git push", ""),
-        ("I edited migration 7.", "Never edit an old migration, add one.", "add migration", "kept"),
-    ],
-)
-def test_what_breaks_a_rule(deed: str, rule: str, call: str, verdict: str) -> None:
-    """All that a rule names of the deed breaks it, unless with what else it names."""
-    assert judge_call(Rule(0, make_entry(rule), request="Do it.", deed=deed), call) == verdict
+        assert (rule.times, rule.shown) == (1, 2)
