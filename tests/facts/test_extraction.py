@@ -145,7 +145,7 @@ STATEMENTS = [
         "user",
         "decided",
         "to drop Windows 7",
-        "The user decided to drop Windows 7.",
+        "The user says: We decided to drop Windows 7.",
     ),
     (
         "I've decided against Redis.",
@@ -159,21 +159,21 @@ STATEMENTS = [
         "user",
         "states",
         "We'll go with the cheaper plan",
-        "The user will go with the cheaper plan.",
+        "The user says: We'll go with the cheaper plan.",
     ),
     (
         "We switched from MySQL to Postgres.",
         "user",
         "states",
         "We switched from MySQL to Postgres",
-        "The user switched from MySQL to Postgres.",
+        "The user says: We switched from MySQL to Postgres.",
     ),
     (
         "We use Python 3.12 here.",
         "user",
         "uses",
         "Python 3.12 here",
-        "The user uses Python 3.12 here.",
+        "The user says: We use Python 3.12 here.",
     ),
     (
         "The linter is pinned to v2.3.1.",
@@ -201,7 +201,7 @@ STATEMENTS = [
         "user",
         "uses",
         "Terraform for deployments",
-        "The user uses Terraform for deployments.",
+        "The user says: We use Terraform for deployments.",
     ),
     (
         "I'm using the `fetch` API.",
@@ -229,7 +229,7 @@ STATEMENTS = [
         "The user's demo",
         "scheduled_for",
         "next Friday",
-        "The user's demo is next Friday (2023-05-12).",
+        "The user says: Our demo is next Friday (2023-05-12).",
     ),
     (
         "I went to a concert yesterday.",
@@ -381,7 +381,7 @@ STATEMENTS = [
         "user",
         "plans",
         "flying to Lisbon next week",
-        "The user is flying to Lisbon next week (2023-05-08 to 2023-05-14).",
+        "The user says: We're flying to Lisbon next week (2023-05-08 to 2023-05-14).",
     ),
     (
         "I've always wanted to see the fjords.",
@@ -395,7 +395,7 @@ STATEMENTS = [
         "The user's timeout",
         "amount",
         "30 seconds",
-        "The user's timeout is 30 seconds.",
+        "The user says: Our timeout is 30 seconds.",
     ),
     (
         "From now on answer in French.",

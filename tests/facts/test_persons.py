@@ -162,9 +162,19 @@ def test_each_is_told_their_own(home: Path) -> None:
     with MemTier.open(home) as memory:
         tell(memory, "ann", "I live in Leeds.", "We decided to use Postgres.")
         tell(memory, "bob", "I live in Cardiff.")
-        assert texts(memory, "ann") == ["Ann lives in Leeds.", "Ann decided to use Postgres."]
-        assert texts(memory, "bob") == ["Ann decided to use Postgres.", "Bob lives in Cardiff."]
-        assert texts(memory, "cleo") == texts(memory, None) == ["Ann decided to use Postgres."]
+        assert texts(memory, "ann") == [
+            "Ann lives in Leeds.",
+            "Ann says: We decided to use Postgres.",
+        ]
+        assert texts(memory, "bob") == [
+            "Ann says: We decided to use Postgres.",
+            "Bob lives in Cardiff.",
+        ]
+        assert (
+            texts(memory, "cleo")
+            == texts(memory, None)
+            == ["Ann says: We decided to use Postgres."]
+        )
         hits = memory.recall("Where do I live?", sender="cleo").hits
         assert not [hit for hit in hits if "lives" in hit.text]
         with pytest.raises(NotFound):

@@ -287,7 +287,7 @@ def test_an_order_that_begins_like_a_pronoun_stays_whole() -> None:
 
 
 WORDED = [
-    ("My friend, we already agreed on Tuesdays.", "The user already agreed on Tuesdays."),
+    ("My friend, we already agreed on Tuesdays.", "The user says: we already agreed on Tuesdays."),
     ("Never release on Friday.", "The user asks: Never release on Friday."),
     ("Don't call me on Monday.", "The user asks: Don't call me on Monday."),
     ("Kein Release am Freitag.", "Der Nutzer bittet: Kein Release am Freitag."),

@@ -64,9 +64,16 @@ def test_what_passes_is_left(text: str, speaker: str | None) -> None:
 @each_case(
     ("text", "fact"),
     [
-        ("We rebuilt the search page in Elm.", "The user rebuilt the search page in Elm."),
+        ("I rebuilt the search page in Elm.", "The user rebuilt the search page in Elm."),
         ("I lent the tent to Petra.", "The user lent the tent to Petra."),
-        ("We withdrew the planning application.", "The user withdrew the planning application."),
+        ("I withdrew the planning application.", "The user withdrew the planning application."),
+        ("We run the shop.", "The user says: We run the shop."),
+        ("Our dog is called Pip.", "The user says: Our dog is called Pip."),
+        ("We ourselves run the shop.", "The user says: We ourselves run the shop."),
+        ("I myself run the shop.", "The user says: I myself run the shop."),
+        ("I for one run a shop in Lisbon.", "The user says: I for one run a shop in Lisbon."),
+        ("I almost never work on Fridays.", "The user almost never works on Fridays."),
+        ("I own two kayaks.", "The user owns two kayaks."),
         ("I shot the film in Oslo.", "The user says: I shot the film in Oslo."),
         ("I collect old radios.", "The user collects old radios."),
         ("My tram leaves at 7:12.", "The user's tram leaves at 7:12."),

@@ -22,20 +22,20 @@ from memtier_plugin.text.dates.spans import (
     has_date,
     names_weekdays_only,
 )
-from memtier_plugin.text.lexicon import irregular_verbs, lexicon, word_set
+from memtier_plugin.text.lexicon import irregular_verbs, lexicon, word_set, words_of
 from memtier_plugin.text.phrases import Words, is_standing_instruction, without_since_now
 
 # -- Rephrase a simple first-person statement as one about its speaker.  Pure
 #
 # Only "I <verb> ..." and "my <thing> ..." are rephrased, if nothing else in them is first-person
-# except a possessive: nobody who is quoted is misquoted.
+# except a possessive: nobody who is quoted is misquoted.  What "we" do, no single person does.
 
 _OPENING: Final = re.compile(
-    r"(?:[Ii]|[Ww]e)(?:(?P<short>['’](?:m|re|ve|ll|d)\b)|\s+(?P<adverb>(?:(?:always|never|also|only|"
-    r"usually|still|now|really|just|often|no longer|already|sometimes|both|all|[a-z]{3,}ly) )*)"
+    r"[Ii](?:(?P<short>['’](?:m|ve|ll|d)\b)|\s+(?P<adverb>(?:(?:almost|always|never|also|only|"
+    r"usually|still|now|really|just|often|no longer|already|sometimes|[a-z]{3,}ly) )*)"
     r"(?P<verb>[a-z]+(?:['’]t)?)(?!\w))"
 )
-_OWNED: Final = re.compile(r"(?:[Mm]y|[Oo]ur)\s+")
+_OWNED: Final = re.compile(r"[Mm]y\s+")
 _FIRST: Final = re.compile(
     r"(?i)(?<![\w'’./-])(?:I|me|mine|we|us|ours|myself|ourselves)(?![\w-])|[\"“”«»]"
 )
@@ -83,6 +83,8 @@ def _third_form(verb: str, rest: str) -> str:
         return form
     if plain in _SAME:
         return verb
+    if plain in words_of("stop_words") - lexicon("english").stating_verbs:
+        return ""  # "I myself run it", "I for one like it"
     past, stem = irregular_verbs().past, _PREFIX.sub("", plain, count=1)
     if plain not in _NO_PAST and (plain in past or stem in past or plain.endswith("ed")):
         return verb
