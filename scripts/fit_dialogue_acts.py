@@ -2,7 +2,7 @@
 
 It learns from turns written for it, none of them anybody's (``scripts/dialogue_acts``):
 
-- ``turns.jsonl``, ``software.jsonl``, ``everyday.jsonl``: what is said after an assistant's turn,
+- ``turns.jsonl``, ``software.jsonl``, ``everyday.jsonl``, ``trades.jsonl``: what is said after an assistant's turn,
   with the request and the deed that it answers, and prompts for which it matters (``then``);
 - ``prompts.jsonl``: prompts that ask for work of one's own, and that do not;
 - the cases of ``bench/memtier_bench/corrections/work.yaml`` of even number;
@@ -37,7 +37,7 @@ from scripts.fit_worth import judged_sentences, newton, own_sentences
 ROOT: Final = Path(__file__).parent.parent
 FOLDER: Final = ROOT / "scripts" / "dialogue_acts"
 OWN: Final = ROOT / "bench" / "memtier_bench" / "corrections" / "work.yaml"
-FILES: Final = ("turns", "software", "everyday", "prompts")
+FILES: Final = ("turns", "software", "everyday", "trades", "prompts")
 ACTS: Final[tuple[Act, ...]] = get_args(Act)
 PENALTIES: Final = {"work": 0.01}  # of any other act
 PENALTY: Final = 0.001
