@@ -129,7 +129,8 @@ def all_pages(memory: MemTier) -> dict[str, str]:
     facts = memory.knowledge.person.facts()
     recall = memory.events(kinds=["recall"])[-1]
     return {
-        "log": "/",
+        "home": "/",
+        "log": "/log",
         "facts": "/facts?state=all",
         "timeline": f"/facts/about/{facts[0].fact.subject}",
         "fact": f"/lines/{facts[0].fact.id}",
@@ -229,7 +230,7 @@ def visit_everything(watched: Watched, address: str, memory: MemTier) -> int:
     recalls = [event.id for event in memory.events(kinds=["recall"])]
     facts = [view.fact.id for view in memory.knowledge.person.facts(include_superseded=True)]
     paths = [*all_pages(memory).values(), "/facts?state=proposed", "/recalls?all=yes"]
-    paths += [f"/?day={day}&page={page}" for day in days for page in range(1, 9)]
+    paths += [f"/log?day={day}&page={page}" for day in days for page in range(1, 9)]
     paths += [f"/lines/{line}" for line in (*entries[:: max(1, len(entries) // 40)], *facts[:20])]
     paths += [f"/recalls/{recall}" for recall in recalls[:20]]
     for path in paths:
@@ -337,6 +338,7 @@ def test_a_new_line_appears_by_itself(chromium: Browser, address: str, shop: Mem
     """What another process records stands in an open log within seconds, without a reload."""
     context = chromium.new_context()
     tab = open_tab(context, address).tab
+    tab.goto(f"{address}/log")
     tab.wait_for_selector("text=● live")
     when = max(entry.observed_at for entry in shop.entries())
     with MemTier.open(shop.home, "shop", "openclaw.main") as other:

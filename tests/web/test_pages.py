@@ -45,14 +45,14 @@ def test_every_link_leads_somewhere(browser: TestClient) -> None:
 
 def test_the_log_of_a_day(browser: TestClient, shop: MemTier) -> None:
     """The newest day comes first, with who said what; a session and an agent narrow it."""
-    page = browser.get("/").text
+    page = browser.get("/log").text
     assert "kestrel" in page and "osprey" not in page and "Mara" in page
     other = re.search(r'rel="prev" href="([^"]+)"', page)
-    assert other and "short answers" in browser.get("/" + other[1].replace("&amp;", "&")).text
-    assert "kestrel" in browser.get("/?session=telegram:mara:3").text
-    assert "Nothing was said" in browser.get("/?agent=nobody").text
-    assert browser.get("/?day=yesterday").status_code == 400
-    assert browser.get("/?page=0").status_code == 400
+    assert other and "short answers" in browser.get("/log" + other[1].replace("&amp;", "&")).text
+    assert "kestrel" in browser.get("/log?session=telegram:mara:3").text
+    assert "Nothing was said" in browser.get("/log?agent=nobody").text
+    assert browser.get("/log?day=yesterday").status_code == 400
+    assert browser.get("/log?page=0").status_code == 400
 
 
 def test_a_line(browser: TestClient, shop: MemTier) -> None:
@@ -114,7 +114,7 @@ def test_odd_addresses(browser: TestClient, text: str) -> None:
     """Whatever stands in an address or a form, the answer is a page that says what is wrong."""
     odd = quote(text, safe="%")
     paths = [f"/lines/{odd}", f"/recalls/{odd}", f"/facts/about/{odd}", f"/{odd}"]
-    paths += [f"/?{name}={odd}" for name in ("agent", "session", "day", "page")]
+    paths += [f"/log?{name}={odd}" for name in ("agent", "session", "day", "page")]
     paths += [f"/facts?{name}={odd}" for name in ("query", "state", "page")]
     answers = [browser.get(path) for path in paths]
     for path in ("/review", "/reword", "/forget", "/unforget", "/purge", "/search"):
@@ -168,19 +168,19 @@ def test_forget_is_asked_twice_and_undone(browser: TestClient, shop: MemTier) ->
     words = "the platform team rotates it"
     line = first_id(shop, words)
     asked = browser.post("/forget", data={"id": line}, headers=OWN).text
-    assert "Forget?" in asked and words in browser.get("/").text
+    assert "Forget?" in asked and words in browser.get("/log").text
     browser.post("/forget", data={"id": line, "confirmed": "yes"}, headers=OWN)
-    assert words not in browser.get("/").text
+    assert words not in browser.get("/log").text
     hidden = browser.get(f"/lines/{line}").text
     assert "Forgotten" in hidden and words not in hidden
     browser.post("/unforget", data={"id": line}, headers=OWN)
-    assert words in browser.get("/").text
+    assert words in browser.get("/log").text
 
 
 def test_a_whole_session_is_forgotten(browser: TestClient, shop: MemTier) -> None:
     """A session goes as a whole, of the agent that is named, once that was confirmed."""
     form = {"session": "telegram:mara:3", "agent": "openclaw.main"}
-    assert "Forget the whole session" in browser.get("/?session=telegram:mara:3").text
+    assert "Forget the whole session" in browser.get("/log?session=telegram:mara:3").text
     asked = browser.post("/forget", data=form, headers=OWN).text
     assert 'name="session" value="telegram:mara:3"' in asked
     browser.post("/forget", data={**form, "confirmed": "yes"}, headers=OWN)
@@ -205,10 +205,10 @@ def test_purge_with_a_receipt(browser: TestClient, shop: MemTier) -> None:
     assert count and int(count[1]) > 0
     other = {"text": "kestrel", "confirmed": "yes", "expected": "1"}
     assert "copies have changed" in browser.post("/purge", data=other, headers=OWN).text
-    assert "kestrel" in browser.get("/").text
+    assert "kestrel" in browser.get("/log").text
     done = browser.post("/purge", data={**other, "expected": count[1]}, headers=OWN).text
     assert "No copy is left in reach" in done and "Receipt" in done
-    assert "kestrel" not in browser.get("/").text
+    assert "kestrel" not in browser.get("/log").text
 
 
 def test_health(browser: TestClient, shop: MemTier) -> None:
