@@ -133,23 +133,23 @@ def parse_page(text: str | None) -> int | None:
     return int(text)
 
 
-# -- Facts: the list, how a subject changed over time, and what waits for a decision
+# -- Facts: the list, how a subject changed over time, rules and intentions
 
 PAGE_FACTS: Final = 100
-PAGE_WAITING: Final = 50
 STATES: Final = ("current", "proposed", "superseded", "rejected", "all")
 
 
 class FactPages(PagePart):
-    """Shows facts and the review queue to the person at the machine."""
+    """Shows facts, rules and intentions to the person at the machine."""
 
     @property
     def routes(self) -> list[Route]:
-        """The addresses of facts and of the review."""
+        """The addresses of facts, rules and intentions."""
         return [
             Route("/facts", self.list_facts),
+            Route("/facts/rules", self.rules),
+            Route("/facts/todo", self.todo),
             Route("/facts/about/{subject:path}", self.timeline),
-            Route("/review", self.review),
         ]
 
     def list_facts(self, request: Request) -> Response:
@@ -197,17 +197,15 @@ class FactPages(PagePart):
             timeline=read_timeline(self._memory, subject),
         )
 
-    def review(self, request: Request) -> Response:
-        """Show what awaits a decision, similar items together."""
-        waiting = self._memory.knowledge.person.review_queue()
-        return self._pages.page(
-            request,
-            "review.html",
-            title="Review",
-            items=[item.to_json() for item in waiting[:PAGE_WAITING]],
-            total=len(waiting),
-            decided=(),
-        )
+    def rules(self, request: Request) -> Response:
+        """Show the rules that corrections set, with what came of each."""
+        rules = [rule.to_json() for rule in self._memory.knowledge.person.rules()]
+        return self._pages.page(request, "rules.html", title="Rules", rules=rules)
+
+    def todo(self, request: Request) -> Response:
+        """Show what users want to be reminded of."""
+        intentions = [each.to_json() for each in self._memory.knowledge.person.todo()]
+        return self._pages.page(request, "todo.html", title="To do", intentions=intentions)
 
 
 # -- One line, an entry or a fact: its weight over time, its recalls, credits and sources

@@ -83,6 +83,11 @@ NAVIGATION: Final = (
 )
 
 
+def is_inline(request: Request) -> bool:
+    """Return whether htmx puts the answer into an open page, without the frame."""
+    return request.headers.get("hx-request") == "true"
+
+
 class Pages:
     """Renders the templates for one project."""
 
@@ -123,7 +128,7 @@ class Pages:
         self, request: Request, template: str, code: int = 200, /, **values: Any
     ) -> HTMLResponse:
         """Return a page; for htmx, only the content of its ``main``."""
-        part = request.headers.get("hx-request") == "true"
+        part = is_inline(request)
         html = self.render(template, path=request.url.path, part=part, **values)
         return HTMLResponse(html, code, {"Vary": "HX-Request"})
 

@@ -36,7 +36,9 @@ _EXPORTED_PATHS: Final = (
 _FILTERS: Final = {"agent", "session", "query", "all", "days"}
 # Remembered text is escaped: what looks like a tag or an attribute in a page is one of ours.
 _LINK: Final = re.compile(r' href="([^"]*)"')
-_SERVED: Final = re.compile(r'<form\b.*?</form>| hx-[\w-]+="[^"]*"', re.DOTALL)
+_SERVED: Final = re.compile(
+    r'<details class="change">.*?</details>|<form\b.*?</form>| hx-[\w-]+="[^"]*"', re.DOTALL
+)
 
 
 def export_html(memory: MemTier, report: Callable[[int], None] = lambda _: None) -> Iterator[str]:

@@ -29,6 +29,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or "/usr
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 EVIL_PAGE = Path(__file__).with_name("evil_page.html")
 INERT = Path(__file__).with_name("inert.js")
+AUDIT = Path(__file__).with_name("audit.js")
 SWITCHES = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
@@ -37,7 +38,7 @@ SWITCHES = (
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},
     "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 900}},
-    "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
+    "phone": {"color_scheme": "light", "viewport": {"width": 360, "height": 780}},
 }
 # What is known to run where text is put into a page as it is.
 INJECTIONS = (
@@ -132,6 +133,8 @@ def all_pages(memory: MemTier) -> dict[str, str]:
         "home": "/",
         "log": "/log",
         "facts": "/facts?state=all",
+        "rules": "/facts/rules",
+        "todo": "/facts/todo",
         "timeline": f"/facts/about/{facts[0].fact.subject}",
         "fact": f"/lines/{facts[0].fact.id}",
         "line": f"/lines/{weighed.id}",
@@ -152,7 +155,7 @@ def all_pages(memory: MemTier) -> dict[str, str]:
 def test_each_page_fits_and_is_quiet(
     chromium: Browser, address: str, shop: MemTier, look: str
 ) -> None:
-    """No page is wider than its window or logs a problem; a screenshot of each is kept."""
+    """Each page fits its window, is readable and touchable, and logs nothing."""
     shop.note_hook("openclaw.main", "agent_end", True, ms=12)
     shop.note_hook("openclaw.main", "before_prompt_build", True, ms=31)
     folder = Path(os.environ.get("TEST_MEMTIER_SCREENSHOTS", SCREENSHOTS))
@@ -169,9 +172,11 @@ def test_each_page_fits_and_is_quiet(
             tab.wait_for_selector(".hit")
         if name == "line":
             tab.wait_for_selector(".plot canvas")
-        too_wide = tab.evaluate("document.documentElement.scrollWidth - innerWidth")
+        for summary in tab.locator("main summary").all():
+            summary.click()
         tab.screenshot(path=folder / f"{look}-{name}.png", full_page=True)
-        assert too_wide <= 0, (look, name, too_wide)
+        audit = tab.evaluate(AUDIT.read_text("utf-8"), look == "phone")
+        assert not audit, (look, name, audit)
         quiet = [text for text in watched.problems if "404" not in text or name != "not-there"]
         assert not quiet, (look, name, quiet)
     for step in ("Forget …", "Forget 1", "Bring back"):
@@ -284,7 +289,7 @@ def test_other_pages_reach_nothing(
         tab = context.new_page()
         tab.goto(f"http://{name}:{evil.server_port}/")
         tab.wait_for_function("document.title.startsWith('tried')", timeout=30_000)
-        assert tab.title() == "tried 17 read 0"
+        assert tab.title() == "tried 26 read 0"
     finally:
         evil.shutdown()
         thread.join()
@@ -368,8 +373,12 @@ def test_many_tabs(chromium: Browser, address: str, shop: MemTier) -> None:
     context.close()
 
 
-def test_without_a_mouse(chromium: Browser, address: str, shop: MemTier) -> None:
-    """From the address alone, keys reach the content, the review and its decision."""
+def test_a_review_by_keys_alone(chromium: Browser, address: str, shop: MemTier) -> None:
+    """From the address alone, keys reach the content and decide all that waits in one sitting."""
+    for name in ("robin", "finch"):
+        shop.remember(f"The spare host is called {name}.", by="assistant")
+    first, second, third, *rest = shop.knowledge.person.review_queue()
+    of, words = 3 + len(rest), "The spare host is called crane."
     context = chromium.new_context()
     tab = open_tab(context, address).tab
     tab.keyboard.press("Tab")
@@ -377,15 +386,82 @@ def test_without_a_mouse(chromium: Browser, address: str, shop: MemTier) -> None
     tab.keyboard.press("Enter")
     assert tab.evaluate("document.activeElement.id") == "main"
     tab.goto(f"{address}/review")
-    waiting = len(shop.knowledge.person.review_queue())
-    for _ in range(40):
-        tab.keyboard.press("Tab")
-        if tab.evaluate("document.activeElement.textContent.trim()") == "Accept":
-            break
+    keys = tab.keyboard
+
+    def label() -> str:
+        return str(tab.evaluate("document.activeElement.getAttribute('aria-label')"))
+
+    keys.press("j")
+    keys.press("j")
+    assert label() == f"2 of {of}"
     assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    tab.keyboard.press("Enter")
-    tab.wait_for_selector("text=is now")
-    assert len(shop.knowledge.person.review_queue()) == waiting - 1
+    keys.press("k")
+    keys.press("a")
+    wait_until(lambda: label() == f"2 of {of}")  # the focus goes on by itself
+    keys.press("r")
+    wait_until(lambda: label() == f"3 of {of}")
+    keys.press("e")
+    assert tab.evaluate("document.activeElement.name") == "text"
+    keys.press("Control+A")
+    keys.type(f"a{words[1:]} raj")  # letters, no decisions
+    keys.press("Control+A")
+    keys.type(words)
+    keys.press("Tab")
+    keys.press("Enter")
+    wait_until(lambda: label() == f"4 of {of}")
+    keys.press("u")
+    assert tab.evaluate("document.activeElement.textContent") == "Undo"
+    context.close()
+    views = shop.knowledge.person.facts(include_superseded=True)
+    states = {view.fact.text: view.state for view in views}
+    decided = [states[text] for text in (first.text, second.text, third.text, words)]
+    assert decided == ["active", "rejected", "superseded", "active"]
+    assert len(shop.knowledge.person.review_queue()) == len(rest)
+
+
+def test_a_fact_is_corrected_on_the_list(chromium: Browser, address: str, shop: MemTier) -> None:
+    """On the list of facts one is corrected, taken back and forgotten without leaving the page."""
+    fact = next(f for f in shop.facts() if "tagged by Jonas" in f.text)
+    context = chromium.new_context()
+    tab = open_tab(context, address).tab
+    tab.goto(f"{address}/facts")
+    row = tab.locator(".rows > .item", has_text=fact.text)
+    row.get_by_text("Correct or forget").click()
+    row.get_by_role("textbox").fill("Releases are tagged by Ada.")
+    row.get_by_role("button", name="Correct").click()
+    tab.get_by_role("heading", name="Corrected").wait_for()
+    assert "Releases are tagged by Ada." in [each.text for each in shop.facts()]
+    assert tab.evaluate("document.activeElement.className").startswith("item")
+    tab.get_by_role("button", name="Undo").click()
+    tab.get_by_role("heading", name="Undone").wait_for()
+    assert fact in shop.facts()
+    tab.reload()
+    row = tab.locator(".rows > .item", has_text=fact.text)
+    row.get_by_text("Correct or forget").click()
+    row.get_by_role("button", name="Forget …").click()
+    tab.get_by_role("button", name="Forget 1").click()
+    tab.get_by_role("button", name="Bring back").wait_for()
+    assert fact not in shop.facts()
+    assert tab.url == f"{address}/facts"
+    context.close()
+
+
+def test_a_rule_is_withdrawn_without_javascript(
+    chromium: Browser, address: str, shop: MemTier
+) -> None:
+    """Plain forms withdraw a rule, and bring it back."""
+    rule = shop.knowledge.person.rules()[0].fact
+    context = chromium.new_context(java_script_enabled=False)
+    tab = open_tab(context, address).tab
+    tab.get_by_role("link", name="Facts").click()
+    tab.get_by_role("link", name="Rules").click()
+    row = tab.locator(".rows > .item", has_text=rule.text)
+    row.get_by_text("Correct or withdraw").click()
+    row.get_by_role("button", name="Withdraw …").click()
+    tab.get_by_role("button", name="Forget 1").click()
+    assert rule not in [each.fact for each in shop.knowledge.person.rules()]
+    tab.get_by_role("button", name="Bring back").click()
+    assert rule in [each.fact for each in shop.knowledge.person.rules()]
     context.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 import re
 from datetime import timedelta
@@ -117,50 +116,12 @@ def test_odd_addresses(browser: TestClient, text: str) -> None:
     paths += [f"/log?{name}={odd}" for name in ("agent", "session", "day", "page")]
     paths += [f"/facts?{name}={odd}" for name in ("query", "state", "page")]
     answers = [browser.get(path) for path in paths]
-    for path in ("/review", "/reword", "/forget", "/unforget", "/purge", "/search"):
+    posted = ("/review", "/reword", "/undo", "/close", "/forget", "/unforget", "/purge", "/search")
+    for path in posted:
         form = {"id": text, "session": text, "decision": text, "query": text, "agent": text}
         answers.append(browser.post(path, data=form, headers=OWN))
     assert {answer.status_code for answer in answers} <= {200, 303, 307, 400, 404}
     assert not [answer for answer in answers if answer.status_code == 200 and ">49<" in answer.text]
-
-
-def test_review(browser: TestClient, shop: MemTier) -> None:
-    """What waits is accepted, rejected, or replaced by a new version; the old one is kept."""
-    waiting = shop.knowledge.person.review_queue()
-    assert len(waiting) >= 2 and waiting[0].text in html.unescape(browser.get("/review").text)
-    first, second = waiting[0].id, waiting[1].id
-    done = browser.post("/review", data={"id": first, "decision": "accept"}, headers=OWN)
-    assert "now <strong>active" in done.text
-    wording = "The staging host is called robin."
-    form = {"id": second, "decision": "edit", "text": wording}
-    assert browser.post("/review", data=form, headers=OWN).status_code == 200
-    views = {view.fact.text: view for view in shop.knowledge.person.facts(include_superseded=True)}
-    assert views[wording].state == "active"
-    assert views[waiting[1].text].state == "superseded"
-    again = browser.post("/review", data={"id": "ZZZZ", "decision": "reject"}, headers=OWN)
-    assert again.status_code == 404
-    assert browser.post("/review", data={"decision": "accept"}, headers=OWN).status_code == 400
-
-
-def test_a_fact_is_corrected(browser: TestClient, shop: MemTier) -> None:
-    """A fact that holds gets the person's words on its page; the old ones stay as its history."""
-    wrong = next(view for view in shop.knowledge.person.facts() if view.state == "active")
-    page = browser.get(f"/lines/{wrong.fact.id}").text
-    assert 'action="/reword"' in page and "Correct" in page
-    words = "The deploy key is turned on Thursdays."
-    form = {"id": wrong.fact.id[-8:], "text": words}
-    done = browser.post("/reword", data=form, headers=OWN, follow_redirects=True)
-    assert words in html.unescape(done.text) and "/lines/" in str(done.url)
-    views = {view.fact.text: view for view in shop.knowledge.person.facts(include_superseded=True)}
-    assert (views[words].state, views[wrong.fact.text].state) == ("active", "superseded")
-    again = browser.post("/reword", data=form, headers=OWN)
-    assert again.status_code == 404 and "superseded meanwhile" in again.text
-    assert "/reword" not in browser.get(f"/lines/{wrong.fact.id}").text
-    entry = first_id(shop, "the platform team rotates it")
-    assert "/reword" not in browser.get(f"/lines/{entry}").text
-    assert browser.post("/reword", data={**form, "id": entry}, headers=OWN).status_code == 404
-    form = {"id": views[words].fact.id, "text": " "}
-    assert browser.post("/reword", data=form, headers=OWN).status_code == 400
 
 
 def test_forget_is_asked_twice_and_undone(browser: TestClient, shop: MemTier) -> None:
