@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.facts.review import EXTRACTOR, ReviewItem, ReviewOutcome
+from memtier_plugin.core.records import REVIEWED, Entry, Fact
+from memtier_plugin.facts.review import ReviewItem, ReviewOutcome
 from memtier_plugin.lifecycle.edit import Change
 from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.web.rendering import Form, PagePart, is_inline, read_form
@@ -140,7 +140,7 @@ class DecisionPages(PagePart):
         person = self._memory.knowledge.person
         view = person.fact(person.full_id(form.text("id")))
         entry = next((line.entry for line in view.lines if line.entry), None)
-        if view.fact.extractor != EXTRACTOR or entry is None or entry.run_id is None:
+        if view.fact.extractor != REVIEWED or entry is None or entry.run_id is None:
             raise MessageError("only a correction can be undone, and this fact is none")
         undone = self._memory.history.revert(entry.run_id, agent=entry.agent_id)
         lines = self._lines(undone.restored)
