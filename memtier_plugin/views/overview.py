@@ -45,12 +45,13 @@ class AgentActivity(Record, frozen=True):
 
 
 class LastRun(Record, frozen=True):
-    """The newest recorded run: its prompt, and how many lines it has so far."""
+    """The newest recorded run: its prompt, its answer ("" before it has one), its lines."""
 
     at: str
     agent: str
     session: str
     prompt: str
+    answer: str
     lines: int
 
 
@@ -178,9 +179,10 @@ def _last_run(reader: Reader, spans: Sequence[SessionSpan]) -> LastRun | None:
         return None
     last = max(entries, key=lambda entry: (entry.observed_at, entry.id))
     entries = [entry for entry in entries if entry.run_id == last.run_id]
-    prompt = next((entry.content for entry in entries if entry.role == "user"), last.content)
+    prompt = next((entry.content for entry in entries if entry.role == "user"), "")
+    answer = last.content if last.role == "assistant" else ""
     at = to_iso(last.observed_at)
-    return LastRun(at, span.agent, span.session, prompt, len(entries))
+    return LastRun(at, span.agent, span.session, prompt, answer, len(entries))
 
 
 def _last_recall(reader: Reader) -> LastRecall | None:

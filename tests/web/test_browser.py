@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -18,23 +17,18 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.web.app import build_server
 from memtier_plugin.web.snapshot import export_html
+from scripts import take_screenshots
 from tests.attacks.suite import SETS, cases
 from tests.processes import wait_until
-from tests.web.conftest import TOKEN
+from tests.web.chromium import CHROMIUM, SWITCHES, TOKEN, served
 from tests.web.test_guard import ledger_digest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or "/usr/bin/chromium"
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 EVIL_PAGE = Path(__file__).with_name("evil_page.html")
 INERT = Path(__file__).with_name("inert.js")
 AUDIT = Path(__file__).with_name("audit.js")
-SWITCHES = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update"),
-    "--host-resolver-rules=MAP evil.example 127.0.0.1",
-)
+WEB_PAGE = Path(__file__).parents[2] / "docs" / "web.md"
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},
     "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 900}},
@@ -63,23 +57,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="needs Chromium: apt install chromium"),
 ]
-
-
-@contextmanager
-def served(memory: MemTier) -> Iterator[str]:
-    """Serve a memory's view on a free port; yield its address."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = listener.getsockname()[1]
-        server = build_server(memory, TOKEN, port)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -479,6 +456,17 @@ def test_without_javascript(chromium: Browser, address: str, shop: MemTier) -> N
     context.close()
 
 
+def test_the_pictures_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script takes each picture that docs/web.md shows, small enough for a repository."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(take_screenshots, "FOLDER", tmp_path / "images")
+    with ThreadPoolExecutor() as thread:  # this one has playwright's own loop
+        thread.submit(take_screenshots.main).result()
+    shown = set(re.findall(r"images/([\w-]+\.webp)", WEB_PAGE.read_text("utf-8")))
+    taken = {path.name: path.stat().st_size for path in (tmp_path / "images").iterdir()}
+    assert shown == taken.keys() and max(taken.values()) <= take_screenshots.MOST_BYTES
+
+
 def test_the_exported_file(chromium: Browser, shop: MemTier, tmp_path: Path) -> None:
     """Opened from the disk it shows its pages and curves, and asks nobody for anything."""
     file = tmp_path / "memory.html"
@@ -488,7 +476,7 @@ def test_the_exported_file(chromium: Browser, shop: MemTier, tmp_path: Path) -> 
     watched = watch(context.new_page())
     tab = watched.tab
     tab.goto(file.as_uri())
-    assert "kestrel" in tab.locator("main").inner_text()
+    assert "It works" in tab.locator("main").inner_text()
     tab.get_by_role("link", name="Recalls").click()
     tab.get_by_role("link", name="We moved again").click()
     assert "What the prompt got" in tab.locator("main").inner_text()
