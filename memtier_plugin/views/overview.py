@@ -21,6 +21,7 @@ from memtier_plugin.views.journal import LogSummary, summarise, why_silent
 from memtier_plugin.views.reading import read_log_lines
 
 _RECALLS: Final = 50  # newest recalls that are searched for a prompt's
+_RUN_LINES: Final = 200  # last lines of a session, among which those of its last run are
 # Sessions of what a person typed for MemTier itself, in no host's run.
 _TYPED: Final = (REMEMBERED_SESSION, service.EDITED_SESSION, edit.EDITED_SESSION)
 _COMMAND: Final = re.compile(r"`(memtier [^`]+)`")
@@ -168,9 +169,7 @@ def _last_run(reader: Reader, spans: Sequence[SessionSpan]) -> LastRun | None:
     span = next((span for span in spans if span.session not in _TYPED), None)
     if span is None:
         return None
-    ids = reader.entries(
-        agent=span.agent, session=span.session, since=(span.last - timedelta(days=1)).timestamp()
-    )
+    ids = reader.ids_in_session(span.agent, span.session)[-_RUN_LINES:]
     stored = reader.items(ids).values()
     entries = [
         each.item for each in stored if isinstance(each.item, Entry) and not each.state.forgotten

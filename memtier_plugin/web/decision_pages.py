@@ -78,7 +78,6 @@ class DecisionPages(PagePart):
             title="Review",
             groups=[(name, [*alike]) for name, alike in groupby(items, itemgetter("group"))],
             of=of,
-            left=len(waiting),
             more=len(waiting) - len(items),
             outcomes=outcomes,
         )
@@ -130,6 +129,8 @@ class DecisionPages(PagePart):
         """Replace a fact by the person's words; the answer can take that back."""
         person = self._memory.knowledge.person
         fact = person.fact(person.full_id(form.text("id"))).fact
+        if form.text("text") == fact.text:
+            raise MessageError("these are the words that the fact has now")
         change = Change("reword", fact.id, fact.text, form.text("text"), 1)
         [done] = self._memory.editor.apply([change])
         undo = ("/undo", "Undo", {"id": done.new[0]})
