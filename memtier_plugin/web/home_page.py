@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from memtier_plugin.hosts.presence import describe_silent_hosts
 from memtier_plugin.hosts.project import read_installed
-from memtier_plugin.views.overview import read_overview
+from memtier_plugin.views.project_overview import read_overview
 from memtier_plugin.web.rendering import PagePart
 
 

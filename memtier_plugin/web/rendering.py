@@ -23,7 +23,7 @@ from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.storage.index.item_reader import SessionSpan
 from memtier_plugin.storage.protocol import format_bytes
 from memtier_plugin.trust.escaping import reveal_hidden
-from memtier_plugin.views.overview import describe_age
+from memtier_plugin.views.project_overview import describe_age
 from memtier_plugin.web.guard import ledger_sizes
 
 # -- Forms as browsers send them, without multipart

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.hosts import install
 from memtier_plugin.memory import MemTier
-from memtier_plugin.views.overview import describe_age
+from memtier_plugin.views.project_overview import describe_age
 from tests.builders import Clock, say
 from tests.web.conftest import visit
 

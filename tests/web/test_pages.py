@@ -206,7 +206,7 @@ def test_the_bill(browser: TestClient, shop: MemTier) -> None:
 def test_a_host_that_went_silent(
     browser: TestClient, shop: MemTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The health page tells of a host whose sessions go on without a call."""
+    """The first page and the health page tell of a host whose sessions go on without a call."""
     assert "last called MemTier" not in browser.get("/health").text
     monkeypatch.setenv("HOME", str(tmp_path))
     install.install_host("gemini", shop.home, shop.project)
@@ -218,4 +218,5 @@ def test_a_host_that_went_silent(
     session.write_text("{}")
     used = (called + timedelta(days=2)).timestamp()
     os.utime(session, (used, used))
-    assert "gemini last called MemTier on" in browser.get("/health").text
+    for path in ("/", "/health"):
+        assert "gemini last called MemTier on" in browser.get(path).text
