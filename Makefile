@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train model test-model test-runtimes test-runtimes-all test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom cross-encoder pair-model image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train model test-model test-runtimes test-runtimes-all test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom screenshots cross-encoder pair-model image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -110,6 +110,9 @@ fmt: .venv/.dev
 docs: .venv/.dev # the site, in build/site
 	$(BIN)/python scripts/generate_docs.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+screenshots: .venv/.dev # the pictures of docs/web.md, in Chromium with the font Inter (fonts-inter)
+	$(BIN)/python -m scripts.take_screenshots
 
 dist: .venv/.dist # wheel and sdist, as they would be published, and their bill of materials
 	rm -rf dist

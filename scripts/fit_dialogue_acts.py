@@ -2,8 +2,9 @@
 
 It learns from turns written for it, none of them anybody's (``scripts/dialogue_acts``):
 
-- ``turns.jsonl``, ``software.jsonl``, ``everyday.jsonl``, ``trades.jsonl``: what is said after an assistant's turn,
-  with the request and the deed that it answers, and prompts for which it matters (``then``);
+- ``turns.jsonl``, ``software.jsonl``, ``everyday.jsonl``, ``trades.jsonl``: what is said after an
+  assistant's turn, with the request and the deed that it answers, and prompts for which it matters
+  (``then``);
 - ``prompts.jsonl``: prompts that ask for work of one's own, and that do not;
 - the cases of ``bench/memtier_bench/corrections/work.yaml`` of even number;
 - judgement sets (`--judged`, folders with `work.yaml`, `silence.yaml` and the like).

@@ -40,9 +40,9 @@ Status = Literal["active", "proposed"]
 Purpose = Literal["search", "inject", "offer", "preview", "ask"]
 Extractor = Literal["rules", "model"]
 INJECTING: Final = frozenset[Purpose]({"inject", "offer"})  # their block goes into a run's prompt
-# Purposes whose block has the form of a prompt's.
-FOR_PROMPTS: Final[frozenset[Purpose]] = INJECTING | {"preview"}
+FOR_PROMPTS: Final[frozenset[Purpose]] = INJECTING | {"preview"}  # a block in a prompt's form
 FROM_GIT: Final = "git"  # the extractor of facts that a team shares in a repository
+REVIEWED: Final = "review"  # the extractor of a fact in a reviewer's own words
 SHARED: Final = ("", "")  # the audience of facts visible to everybody in a project
 # Kinds found only by a query that asks for them; see `Fact.shelf`.
 ON_DEMAND_KINDS: Final = ("summary", "timeline", "working", "profile")

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import AcceptEvent, PromoteEvent, RejectEvent, SupersedeEvent
 from memtier_plugin.core.formats import to_iso
-from memtier_plugin.core.records import FROM_GIT, Entry, Fact, FactDraft, JournalEvent
+from memtier_plugin.core.records import FROM_GIT, REVIEWED, Entry, Fact, FactDraft, JournalEvent
 from memtier_plugin.facts import forgetting, views
 from memtier_plugin.facts.forgetting import Audience, ForgetProposal, note_count, pending_forgets
 from memtier_plugin.facts.rollback import time_after
@@ -235,7 +235,6 @@ def _belongs_to(reader: Reader, item: ReviewItem, audience: Audience) -> bool:
 
 # -- Review pending items: accept, reject or reword them
 
-EXTRACTOR: Final = "review"  # of a fact in a reviewer's own words
 _ACCEPTABLE: Final = (*WAITING, "rejected", "reverted")
 
 
@@ -342,7 +341,7 @@ class FactReview:
             sources=(entry.source,),
             quote=text,
             span=(0, len(text)),
-            extractor=EXTRACTOR,
+            extractor=REVIEWED,
             confidence=1.0,
             origin=entry.origin,
             valid_from=old.valid_from,

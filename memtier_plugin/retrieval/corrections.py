@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from memtier_plugin.core.records import CORRECTED, OWN_WORDS, Entry, Fact
+from memtier_plugin.core.records import CORRECTED, OWN_WORDS, REVIEWED, Entry, Fact
 from memtier_plugin.core.results import Hit
 from memtier_plugin.retrieval import worth
 from memtier_plugin.retrieval.dialogue_acts import asks_for_work, sets_rule
@@ -127,7 +127,7 @@ def read_own_words(reader: Reader, viewer: Viewer) -> list[OwnWords]:
 def _read_rules(reader: Reader, own_words: Sequence[OwnWords]) -> list[Rule]:
     """Return the rules among a user's own words, with what they corrected."""
     entries = {
-        _line_of(each.item): Rule(each.row, each.item, each.times)
+        _line_of(reader, each.item): Rule(each.row, each.item, each.times)
         for each in own_words
         if isinstance(each.item, Entry) or each.item.relation == CORRECTED
     }
@@ -136,8 +136,13 @@ def _read_rules(reader: Reader, own_words: Sequence[OwnWords]) -> list[Rule]:
     return [rule for rule in rules if isinstance(rule.item, Fact) or _corrects(rule)]
 
 
-def _line_of(item: Entry | Fact) -> str:
-    """Return the id of the line in which a rule was set."""
+def _line_of(reader: Reader, item: Entry | Fact) -> str:
+    """Return the id of the line in which a rule was set, before anyone reworded it."""
+    while isinstance(item, Fact) and item.extractor == REVIEWED:
+        stored = reader.items(reader.superseded_by([item.id])[:1]).values()
+        if not stored:
+            break
+        item = next(iter(stored)).item
     return item.sources[0].entry if isinstance(item, Fact) else item.id
 
 

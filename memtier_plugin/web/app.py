@@ -26,14 +26,17 @@ from memtier_plugin.core.errors import (
 )
 from memtier_plugin.core.residents import LOOPBACK, listen_on_loopback
 from memtier_plugin.memory import MemTier
+from memtier_plugin.web.decision_pages import DecisionPages
 from memtier_plugin.web.guard import TOKEN_PARAMETER, Guard, LedgerWatch
+from memtier_plugin.web.home_page import HomePage
 from memtier_plugin.web.pages import FactPages, HealthPages, InsightPages, LinePages, LogPages
-from memtier_plugin.web.recall_pages import DecisionPages, RecallPages
+from memtier_plugin.web.recall_pages import RecallPages
 from memtier_plugin.web.rendering import Pages
 
 # -- The application: its routes and its error pages
 
 _PARTS: Final = (
+    HomePage,
     LogPages,
     LinePages,
     FactPages,

@@ -22,13 +22,11 @@ from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts.views import FactView
 from memtier_plugin.hosts.presence import describe_silent_hosts
 from memtier_plugin.memory import MemTier
-from memtier_plugin.storage.index.item_reader import SessionSpan
 from memtier_plugin.telemetry.bill import read_bill
 from memtier_plugin.telemetry.prometheus import CONTENT_TYPE, JournalMetrics
 from memtier_plugin.views.history import LineHistory
 from memtier_plugin.views.journal import LogLine, list_days, summarise
 from memtier_plugin.views.reading import read_line_history, read_log_lines, read_timeline
-from memtier_plugin.web.guard import ledger_sizes
 from memtier_plugin.web.rendering import PagePart, Pages, long_day, today
 
 # -- The day's log: who said what, and what happened to it
@@ -40,20 +38,16 @@ PAGE_LINES: Final = 300  # of a day; the rest is on pages of its own
 class LogPages(PagePart):
     """Shows the log of one day, or of one session."""
 
-    def __init__(self, memory: MemTier, pages: Pages) -> None:
-        super().__init__(memory, pages)
-        self._spans: tuple[object, Sequence[SessionSpan]] = (None, ())
-
     @property
     def routes(self) -> list[Route]:
         """The addresses of the log."""
-        return [Route("/", self.log)]
+        return [Route("/log", self.log)]
 
     def log(self, request: Request) -> Response:
         """Show a day, the newest one if none is named, of all agents or of one."""
         chosen = request.query_params
         agent, session = chosen.get("agent") or None, chosen.get("session") or None
-        spans = self._read_spans()
+        spans = self._pages.read_spans()
         matching = [
             span
             for span in spans
@@ -80,17 +74,6 @@ class LogPages(PagePart):
             pages=last,
             address=address_of(request),
         )
-
-    def _read_spans(self) -> Sequence[SessionSpan]:
-        """Return the sessions, read again only if something was written, as that takes a while."""
-        sizes = ledger_sizes(self._memory)
-        seen, spans = self._spans
-        if sizes is None or sizes != seen:
-            self._memory.store.catch_up_all()
-            with self._memory.store.session() as reader:
-                spans = reader.session_spans()
-            self._spans = (sizes, spans)
-        return spans
 
 
 def group_lines(lines: Sequence[LogLine]) -> list[dict[str, Any]]:
@@ -150,23 +133,23 @@ def parse_page(text: str | None) -> int | None:
     return int(text)
 
 
-# -- Facts: the list, how a subject changed over time, and what waits for a decision
+# -- Facts: the list, how a subject changed over time, rules and intentions
 
 PAGE_FACTS: Final = 100
-PAGE_WAITING: Final = 50
 STATES: Final = ("current", "proposed", "superseded", "rejected", "all")
 
 
 class FactPages(PagePart):
-    """Shows facts and the review queue to the person at the machine."""
+    """Shows facts, rules and intentions to the person at the machine."""
 
     @property
     def routes(self) -> list[Route]:
-        """The addresses of facts and of the review."""
+        """The addresses of facts, rules and intentions."""
         return [
             Route("/facts", self.list_facts),
+            Route("/facts/rules", self.rules),
+            Route("/facts/todo", self.todo),
             Route("/facts/about/{subject:path}", self.timeline),
-            Route("/review", self.review),
         ]
 
     def list_facts(self, request: Request) -> Response:
@@ -214,17 +197,15 @@ class FactPages(PagePart):
             timeline=read_timeline(self._memory, subject),
         )
 
-    def review(self, request: Request) -> Response:
-        """Show what awaits a decision, similar items together."""
-        waiting = self._memory.knowledge.person.review_queue()
-        return self._pages.page(
-            request,
-            "review.html",
-            title="Review",
-            items=[item.to_json() for item in waiting[:PAGE_WAITING]],
-            total=len(waiting),
-            decided=(),
-        )
+    def rules(self, request: Request) -> Response:
+        """Show the rules that corrections set, with what came of each."""
+        rules = [rule.to_json() for rule in self._memory.knowledge.person.rules()]
+        return self._pages.page(request, "rules.html", title="Rules", rules=rules)
+
+    def todo(self, request: Request) -> Response:
+        """Show what users want to be reminded of."""
+        intentions = [each.to_json() for each in self._memory.knowledge.person.todo()]
+        return self._pages.page(request, "todo.html", title="To do", intentions=intentions)
 
 
 # -- One line, an entry or a fact: its weight over time, its recalls, credits and sources

@@ -1,25 +1,22 @@
-"""Serve the pages of recalls, of the search and of a person's decisions."""
+"""Serve the pages of recalls and of the search."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
-from http import HTTPStatus
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from memtier_plugin.core.errors import MessageError, NotFound
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import to_iso
-from memtier_plugin.core.records import INJECTING, Entry, Fact
+from memtier_plugin.core.records import INJECTING, Entry
 from memtier_plugin.core.results import Hit, RecallRequest
-from memtier_plugin.lifecycle.edit import Change
 from memtier_plugin.lifecycle.history import History
-from memtier_plugin.lifecycle.selection import Selection, select_items
 from memtier_plugin.retrieval.recall import Recaller
 from memtier_plugin.text.dates.spans import read_typed_time
 from memtier_plugin.views.reading import read_recall
@@ -160,142 +157,3 @@ def parse_moment(text: str, now: datetime) -> datetime:
         return read_typed_time(text, now)
     except ValueError as error:
         raise MessageError(str(error)) from None
-
-
-# -- What a person decides: review, correct, forget, bring back, purge; by POST alone
-#
-# Forgetting and purging take two requests: the first shows what would go, the second does it.
-
-_Work = Callable[[Request, Form], Response]
-_UNFORGOTTEN: Final = 500  # lines that one form brings back
-_LISTED: Final = 50  # of the lines that would be forgotten
-
-
-class DecisionPages(PagePart):
-    """Carries out what the person at the machine decided."""
-
-    @property
-    def routes(self) -> list[Route]:
-        """The addresses that change something; and the empty form of a purge."""
-        return [
-            self._post("/review", self.decide),
-            self._post("/reword", self.reword),
-            self._post("/forget", self.forget),
-            self._post("/unforget", self.unforget),
-            self._post("/purge", self.purge),
-            Route("/purge", self.ask_purge),
-        ]
-
-    def _post(self, path: str, work: _Work) -> Route:
-        async def answer(request: Request) -> Response:
-            return await self._pages.in_thread(work, request, await read_form(request))
-
-        return Route(path, answer, methods=["POST"])
-
-    # -- review --------------------------------------------------------------------------------
-
-    def decide(self, request: Request, form: Form) -> Response:
-        """Accept, reject or reword what waits; the answer has the decision and its outcome."""
-        person, ids = self._memory.knowledge.person, form.all("id")
-        if not ids:
-            raise MessageError("nothing was chosen to be decided")
-        match form.text("decision"):
-            case "accept":
-                outcomes = person.accept(ids)
-            case "reject":
-                outcomes = person.reject(ids, form.text("why"))
-            case "edit" if len(ids) == 1:
-                outcomes = [self._memory.edit_fact(ids[0], form.text("text"))]
-            case _:
-                raise MessageError("the decision is accept, reject or, of one fact, edit")
-        return self._pages.page(
-            request,
-            "decided.html",
-            title="Decided",
-            outcomes=[asdict(outcome) for outcome in outcomes],
-            left=len(person.review_queue()),
-        )
-
-    def reword(self, request: Request, form: Form) -> Response:
-        """Replace a fact by the person's words, and redirect to the new fact."""
-        person = self._memory.knowledge.person
-        fact = person.fact(person.full_id(form.text("id"))).fact
-        change = Change("reword", fact.id, fact.text, form.text("text"), 1)
-        [done] = self._memory.editor.apply([change])
-        return RedirectResponse(f"/lines/{done.new[0]}", HTTPStatus.SEE_OTHER)
-
-    # -- forget --------------------------------------------------------------------------------
-
-    def forget(self, request: Request, form: Form) -> Response:
-        """Show what would be hidden, or hide it once confirmed."""
-        person, done = self._memory.knowledge.person, form.text("confirmed") == "yes"
-        self._memory.store.catch_up_all()
-        entries, facts = select_items(self._memory.store, self._selection(form))
-        chosen = [*entries, *facts]
-        plan = person.forget(ids=chosen, dry_run=True)
-        removed = [*plan.ids, *plan.facts]
-        lines = self._lines(removed)
-        if done:
-            person.forget(ids=chosen)
-        return self._pages.page(
-            request,
-            "forget.html",
-            title="Forgotten" if done else "Forget?",
-            target=form.target(),
-            removed=removed,
-            most=_UNFORGOTTEN,
-            lines=lines,
-            done=done,
-        )
-
-    def unforget(self, request: Request, form: Form) -> Response:
-        """Bring back what was hidden."""
-        back = self._memory.unforget(form.all("id"))
-        lines = self._lines([*back.ids, *back.facts])
-        return self._pages.page(request, "unforgotten.html", title="Brought back", lines=lines)
-
-    def _selection(self, form: Form) -> Selection:
-        person = self._memory.knowledge.person
-        ids = tuple(person.full_id(identity) for identity in form.all("id"))
-        selection = Selection(
-            ids=ids,
-            agent=form.text("agent") or None,
-            session=form.text("session") or None,
-        )
-        if not selection or selection == Selection(agent=selection.agent):
-            raise MessageError("say what you mean: lines, a session or a text")
-        return selection
-
-    def _lines(self, ids: Sequence[str]) -> list[Entry | Fact]:
-        with self._memory.store.session() as reader:
-            return [stored.item for stored in reader.items(ids[:_LISTED]).values()]
-
-    # -- purge ---------------------------------------------------------------------------------
-
-    def ask_purge(self, request: Request) -> Response:
-        """Show the form of a purge."""
-        return self._pages.page(
-            request, "purge.html", title="Purge", receipt=None, target=(), why=""
-        )
-
-    def purge(self, request: Request, form: Form) -> Response:
-        """Show every copy that would be erased, or erase them once confirmed."""
-        text = form.get("text", "").strip("\r\n")
-        target: Selection | str = text if text.strip() else self._selection(form)
-        plan = self._memory.purge(target, dry_run=True)
-        count = str(plan.copies.found)
-        receipt, why = plan, ""
-        if form.text("confirmed") == "yes":
-            if form.text("expected") == count:
-                receipt = self._memory.purge(target)
-            else:
-                why = "The copies have changed since they were shown; check them again."
-        return self._pages.page(
-            request,
-            "purge.html",
-            title="Purged" if receipt.done else "Purge?",
-            receipt=receipt.to_json(),
-            found=count,
-            target=() if receipt.done else form.target(),
-            why=why,
-        )

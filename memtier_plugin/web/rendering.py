@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -20,8 +20,11 @@ from memtier_plugin.core.events import describe_call
 from memtier_plugin.core.formats import from_iso
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
+from memtier_plugin.storage.index.item_reader import SessionSpan
 from memtier_plugin.storage.protocol import format_bytes
 from memtier_plugin.trust.escaping import reveal_hidden
+from memtier_plugin.views.project_overview import describe_age
+from memtier_plugin.web.guard import ledger_sizes
 
 # -- Forms as browsers send them, without multipart
 
@@ -71,13 +74,18 @@ async def read_form(request: Request) -> Form:
 # -- Render pages: every value is escaped, and invisible characters are shown
 
 NAVIGATION: Final = (
-    ("/", "Log"),
+    ("/", "Home"),
     ("/facts", "Facts"),
     ("/review", "Review"),
     ("/recalls", "Recalls"),
+    ("/log", "Log"),
     ("/search", "Search"),
-    ("/health", "Health"),
 )
+
+
+def is_inline(request: Request) -> bool:
+    """Return whether htmx puts the answer into an open page, without the frame."""
+    return request.headers.get("hx-request") == "true"
 
 
 class Pages:
@@ -85,6 +93,7 @@ class Pages:
 
     def __init__(self, memory: MemTier) -> None:
         self._memory = memory
+        self._spans: tuple[object, Sequence[SessionSpan]] = (None, ())
         self.added = plugins.find_web_pages()
         theirs = {page.path: page.template.read_text("utf-8") for page in self.added}
         self._templates = Environment(
@@ -100,6 +109,7 @@ class Pages:
             "clock": lambda iso: str(iso or "")[11:16],
             "minute": lambda iso: str(iso)[:16].replace("T", " ") if iso else "–",
             "day": long_day,
+            "age": describe_age,
             "size": format_bytes,
             "call": describe_call,
             "signed": lambda number: f"{number:+.3f}".replace("-", "−"),
@@ -118,9 +128,20 @@ class Pages:
         self, request: Request, template: str, code: int = 200, /, **values: Any
     ) -> HTMLResponse:
         """Return a page; for htmx, only the content of its ``main``."""
-        part = request.headers.get("hx-request") == "true"
+        part = is_inline(request)
         html = self.render(template, path=request.url.path, part=part, **values)
         return HTMLResponse(html, code, {"Vary": "HX-Request"})
+
+    def read_spans(self) -> Sequence[SessionSpan]:
+        """Return the sessions, the newest first; read again only after a write."""
+        sizes = ledger_sizes(self._memory)
+        seen, spans = self._spans
+        if sizes is None or sizes != seen:
+            self._memory.store.catch_up_all()
+            with self._memory.store.session() as reader:
+                spans = reader.session_spans()
+            self._spans = (sizes, spans)
+        return spans
 
     @staticmethod
     async def in_thread(work: Callable[..., Response], *arguments: Any) -> Response:

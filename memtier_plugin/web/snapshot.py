@@ -24,16 +24,21 @@ from memtier_plugin.web.app import build_pages
 from memtier_plugin.web.guard import LedgerWatch
 from memtier_plugin.web.rendering import NAVIGATION, Pages
 
-START: Final = ("/", "/facts", "/facts?state=all", "/recalls", "/health")
+START: Final = ("/", "/facts", "/facts?state=all", "/recalls", "/log")
 MOST_LINES: Final = 1_000  # pages of single lines; the log has the others
 MOST_PAGES: Final = 10_000
 _LINE_PATH: Final = "/lines/"
-_EXPORTED_PATHS: Final = ("/", "/facts", "/recalls", "/lines", "/health", "/people", "/bill")
+_EXPORTED_PATHS: Final = (
+    *("/", "/facts", "/recalls", "/log", "/lines"),
+    *("/health", "/people", "/bill"),
+)
 # A page with one of these shows part of what another shows.
 _FILTERS: Final = {"agent", "session", "query", "all", "days"}
 # Remembered text is escaped: what looks like a tag or an attribute in a page is one of ours.
 _LINK: Final = re.compile(r' href="([^"]*)"')
-_SERVED: Final = re.compile(r'<form\b.*?</form>| hx-[\w-]+="[^"]*"', re.DOTALL)
+_SERVED: Final = re.compile(
+    r'<details class="change">.*?</details>|<form\b.*?</form>| hx-[\w-]+="[^"]*"', re.DOTALL
+)
 
 
 def export_html(memory: MemTier, report: Callable[[int], None] = lambda _: None) -> Iterator[str]:

@@ -122,6 +122,16 @@ def test_withdrawal(home: Path) -> None:
         assert RULE not in block(memory, LIKE)
 
 
+def test_a_reworded_rule(home: Path) -> None:
+    """In a person's new words a rule still stands before the tasks that its first words met."""
+    with MemTier.open(home, "p", "a") as memory:
+        record(memory, *CORRECTION)
+        memory.consolidate()
+        for words in ("Only pnpm here.", "Only pnpm here, of version 9."):
+            memory.knowledge.person.reword(rules(memory)[0].id, words)
+            assert block(memory, LIKE)[:1] == [words]
+
+
 def test_forgetting(home: Path) -> None:
     """With its line a rule is forgotten."""
     with MemTier.open(home, "p", "a") as memory:

@@ -12,11 +12,11 @@ from starlette.testclient import TestClient
 from memtier_plugin.memory import MemTier
 from memtier_plugin.web.app import build_app
 from memtier_plugin.web.guard import LedgerWatch
+from tests.web.chromium import TOKEN
 from tests.web.shop import AGENT, open_shop
 
 PORT = 8767
 ADDRESS = f"http://127.0.0.1:{PORT}"
-TOKEN = "a-token-of-this-start-and-of-no-other"
 OWN = {"Origin": ADDRESS, "Sec-Fetch-Site": "same-origin"}
 
 

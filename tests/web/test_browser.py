@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -18,26 +17,22 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from memtier_plugin.memory import MemTier
-from memtier_plugin.web.app import build_server
 from memtier_plugin.web.snapshot import export_html
+from scripts import take_screenshots
 from tests.attacks.suite import SETS, cases
 from tests.processes import wait_until
-from tests.web.conftest import TOKEN
+from tests.web.chromium import CHROMIUM, SWITCHES, TOKEN, served
 from tests.web.test_guard import ledger_digest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or "/usr/bin/chromium"
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 EVIL_PAGE = Path(__file__).with_name("evil_page.html")
 INERT = Path(__file__).with_name("inert.js")
-SWITCHES = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update"),
-    "--host-resolver-rules=MAP evil.example 127.0.0.1",
-)
+AUDIT = Path(__file__).with_name("audit.js")
+WEB_PAGE = Path(__file__).parents[2] / "docs" / "web.md"
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},
     "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 900}},
-    "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
+    "phone": {"color_scheme": "light", "viewport": {"width": 360, "height": 780}},
 }
 # What is known to run where text is put into a page as it is.
 INJECTIONS = (
@@ -62,23 +57,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="needs Chromium: apt install chromium"),
 ]
-
-
-@contextmanager
-def served(memory: MemTier) -> Iterator[str]:
-    """Serve a memory's view on a free port; yield its address."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = listener.getsockname()[1]
-        server = build_server(memory, TOKEN, port)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +107,11 @@ def all_pages(memory: MemTier) -> dict[str, str]:
     facts = memory.knowledge.person.facts()
     recall = memory.events(kinds=["recall"])[-1]
     return {
-        "log": "/",
+        "home": "/",
+        "log": "/log",
         "facts": "/facts?state=all",
+        "rules": "/facts/rules",
+        "todo": "/facts/todo",
         "timeline": f"/facts/about/{facts[0].fact.subject}",
         "fact": f"/lines/{facts[0].fact.id}",
         "line": f"/lines/{weighed.id}",
@@ -151,7 +132,7 @@ def all_pages(memory: MemTier) -> dict[str, str]:
 def test_each_page_fits_and_is_quiet(
     chromium: Browser, address: str, shop: MemTier, look: str
 ) -> None:
-    """No page is wider than its window or logs a problem; a screenshot of each is kept."""
+    """Each page fits its window, is readable and touchable, and logs nothing."""
     shop.note_hook("openclaw.main", "agent_end", True, ms=12)
     shop.note_hook("openclaw.main", "before_prompt_build", True, ms=31)
     folder = Path(os.environ.get("TEST_MEMTIER_SCREENSHOTS", SCREENSHOTS))
@@ -168,9 +149,11 @@ def test_each_page_fits_and_is_quiet(
             tab.wait_for_selector(".hit")
         if name == "line":
             tab.wait_for_selector(".plot canvas")
-        too_wide = tab.evaluate("document.documentElement.scrollWidth - innerWidth")
+        for summary in tab.locator("main summary").all():
+            summary.click()
         tab.screenshot(path=folder / f"{look}-{name}.png", full_page=True)
-        assert too_wide <= 0, (look, name, too_wide)
+        audit = tab.evaluate(AUDIT.read_text("utf-8"), look == "phone")
+        assert not audit, (look, name, audit)
         quiet = [text for text in watched.problems if "404" not in text or name != "not-there"]
         assert not quiet, (look, name, quiet)
     for step in ("Forget …", "Forget 1", "Bring back"):
@@ -229,7 +212,7 @@ def visit_everything(watched: Watched, address: str, memory: MemTier) -> int:
     recalls = [event.id for event in memory.events(kinds=["recall"])]
     facts = [view.fact.id for view in memory.knowledge.person.facts(include_superseded=True)]
     paths = [*all_pages(memory).values(), "/facts?state=proposed", "/recalls?all=yes"]
-    paths += [f"/?day={day}&page={page}" for day in days for page in range(1, 9)]
+    paths += [f"/log?day={day}&page={page}" for day in days for page in range(1, 9)]
     paths += [f"/lines/{line}" for line in (*entries[:: max(1, len(entries) // 40)], *facts[:20])]
     paths += [f"/recalls/{recall}" for recall in recalls[:20]]
     for path in paths:
@@ -283,7 +266,7 @@ def test_other_pages_reach_nothing(
         tab = context.new_page()
         tab.goto(f"http://{name}:{evil.server_port}/")
         tab.wait_for_function("document.title.startsWith('tried')", timeout=30_000)
-        assert tab.title() == "tried 17 read 0"
+        assert tab.title() == "tried 26 read 0"
     finally:
         evil.shutdown()
         thread.join()
@@ -337,6 +320,7 @@ def test_a_new_line_appears_by_itself(chromium: Browser, address: str, shop: Mem
     """What another process records stands in an open log within seconds, without a reload."""
     context = chromium.new_context()
     tab = open_tab(context, address).tab
+    tab.goto(f"{address}/log")
     tab.wait_for_selector("text=● live")
     when = max(entry.observed_at for entry in shop.entries())
     with MemTier.open(shop.home, "shop", "openclaw.main") as other:
@@ -366,8 +350,12 @@ def test_many_tabs(chromium: Browser, address: str, shop: MemTier) -> None:
     context.close()
 
 
-def test_without_a_mouse(chromium: Browser, address: str, shop: MemTier) -> None:
-    """From the address alone, keys reach the content, the review and its decision."""
+def test_a_review_by_keys_alone(chromium: Browser, address: str, shop: MemTier) -> None:
+    """From the address alone, keys reach the content and decide all that waits in one sitting."""
+    for name in ("robin", "finch"):
+        shop.remember(f"The spare host is called {name}.", by="assistant")
+    first, second, third, *rest = shop.knowledge.person.review_queue()
+    of, words = 3 + len(rest), "The spare host is called crane."
     context = chromium.new_context()
     tab = open_tab(context, address).tab
     tab.keyboard.press("Tab")
@@ -375,15 +363,82 @@ def test_without_a_mouse(chromium: Browser, address: str, shop: MemTier) -> None
     tab.keyboard.press("Enter")
     assert tab.evaluate("document.activeElement.id") == "main"
     tab.goto(f"{address}/review")
-    waiting = len(shop.knowledge.person.review_queue())
-    for _ in range(40):
-        tab.keyboard.press("Tab")
-        if tab.evaluate("document.activeElement.textContent.trim()") == "Accept":
-            break
+    keys = tab.keyboard
+
+    def label() -> str:
+        return str(tab.evaluate("document.activeElement.getAttribute('aria-label')"))
+
+    keys.press("j")
+    keys.press("j")
+    assert label() == f"2 of {of}"
     assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    tab.keyboard.press("Enter")
-    tab.wait_for_selector("text=is now")
-    assert len(shop.knowledge.person.review_queue()) == waiting - 1
+    keys.press("k")
+    keys.press("a")
+    wait_until(lambda: label() == f"2 of {of}")  # the focus goes on by itself
+    keys.press("r")
+    wait_until(lambda: label() == f"3 of {of}")
+    keys.press("e")
+    assert tab.evaluate("document.activeElement.name") == "text"
+    keys.press("Control+A")
+    keys.type(f"a{words[1:]} raj")  # letters, no decisions
+    keys.press("Control+A")
+    keys.type(words)
+    keys.press("Tab")
+    keys.press("Enter")
+    wait_until(lambda: label() == f"4 of {of}")
+    keys.press("u")
+    assert tab.evaluate("document.activeElement.textContent") == "Undo"
+    context.close()
+    views = shop.knowledge.person.facts(include_superseded=True)
+    states = {view.fact.text: view.state for view in views}
+    decided = [states[text] for text in (first.text, second.text, third.text, words)]
+    assert decided == ["active", "rejected", "superseded", "active"]
+    assert len(shop.knowledge.person.review_queue()) == len(rest)
+
+
+def test_a_fact_is_corrected_on_the_list(chromium: Browser, address: str, shop: MemTier) -> None:
+    """On the list of facts one is corrected, taken back and forgotten without leaving the page."""
+    fact = next(f for f in shop.facts() if "tagged by Jonas" in f.text)
+    context = chromium.new_context()
+    tab = open_tab(context, address).tab
+    tab.goto(f"{address}/facts")
+    row = tab.locator(".rows > .item", has_text=fact.text)
+    row.get_by_text("Correct or forget").click()
+    row.get_by_role("textbox").fill("Releases are tagged by Ada.")
+    row.get_by_role("button", name="Correct").click()
+    tab.get_by_role("heading", name="Corrected").wait_for()
+    assert "Releases are tagged by Ada." in [each.text for each in shop.facts()]
+    assert tab.evaluate("document.activeElement.className").startswith("item")
+    tab.get_by_role("button", name="Undo").click()
+    tab.get_by_role("heading", name="Undone").wait_for()
+    assert fact in shop.facts()
+    tab.reload()
+    row = tab.locator(".rows > .item", has_text=fact.text)
+    row.get_by_text("Correct or forget").click()
+    row.get_by_role("button", name="Forget …").click()
+    tab.get_by_role("button", name="Forget 1").click()
+    tab.get_by_role("button", name="Bring back").wait_for()
+    assert fact not in shop.facts()
+    assert tab.url == f"{address}/facts"
+    context.close()
+
+
+def test_a_rule_is_withdrawn_without_javascript(
+    chromium: Browser, address: str, shop: MemTier
+) -> None:
+    """Plain forms withdraw a rule, and bring it back."""
+    rule = shop.knowledge.person.rules()[0].fact
+    context = chromium.new_context(java_script_enabled=False)
+    tab = open_tab(context, address).tab
+    tab.get_by_role("link", name="Facts").click()
+    tab.get_by_role("link", name="Rules").click()
+    row = tab.locator(".rows > .item", has_text=rule.text)
+    row.get_by_text("Correct or withdraw").click()
+    row.get_by_role("button", name="Withdraw …").click()
+    tab.get_by_role("button", name="Forget 1").click()
+    assert rule not in [each.fact for each in shop.knowledge.person.rules()]
+    tab.get_by_role("button", name="Bring back").click()
+    assert rule in [each.fact for each in shop.knowledge.person.rules()]
     context.close()
 
 
@@ -401,6 +456,17 @@ def test_without_javascript(chromium: Browser, address: str, shop: MemTier) -> N
     context.close()
 
 
+def test_the_pictures_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script takes each picture that docs/web.md shows, small enough for a repository."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(take_screenshots, "FOLDER", tmp_path / "images")
+    with ThreadPoolExecutor() as thread:  # this one has playwright's own loop
+        thread.submit(take_screenshots.main).result()
+    shown = set(re.findall(r"images/([\w-]+\.webp)", WEB_PAGE.read_text("utf-8")))
+    taken = {path.name: path.stat().st_size for path in (tmp_path / "images").iterdir()}
+    assert shown == taken.keys() and max(taken.values()) <= take_screenshots.MOST_BYTES
+
+
 def test_the_exported_file(chromium: Browser, shop: MemTier, tmp_path: Path) -> None:
     """Opened from the disk it shows its pages and curves, and asks nobody for anything."""
     file = tmp_path / "memory.html"
@@ -410,7 +476,7 @@ def test_the_exported_file(chromium: Browser, shop: MemTier, tmp_path: Path) -> 
     watched = watch(context.new_page())
     tab = watched.tab
     tab.goto(file.as_uri())
-    assert "kestrel" in tab.locator("main").inner_text()
+    assert "It works" in tab.locator("main").inner_text()
     tab.get_by_role("link", name="Recalls").click()
     tab.get_by_role("link", name="We moved again").click()
     assert "What the prompt got" in tab.locator("main").inner_text()

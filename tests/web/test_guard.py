@@ -18,6 +18,9 @@ from tests.web.shop import AGENT
 READS = (
     "/",
     "/facts",
+    "/facts/rules",
+    "/facts/todo",
+    "/log",
     "/review",
     "/recalls",
     "/search",
@@ -26,7 +29,10 @@ READS = (
     "/purge",
     "/static/app.js",
 )
-WRITES = ("/review", "/reword", "/forget", "/unforget", "/purge", "/search")
+WRITES = (
+    *("/review", "/reword", "/undo", "/close"),
+    *("/forget", "/unforget", "/purge", "/search"),
+)
 
 
 @pytest.fixture(scope="module")

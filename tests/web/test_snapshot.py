@@ -16,11 +16,20 @@ from memtier_plugin.web.snapshot import export_html
 def test_one_file_with_every_page(shop: MemTier) -> None:
     """The file has every day, fact and recall; each link leads to a page within it."""
     page = "".join(export_html(shop))
-    for words in ("kestrel", "osprey", "short answers", "What the prompt got", "data-plot"):
+    for words in (
+        "kestrel",
+        "osprey",
+        "short answers",
+        "What the prompt got",
+        "data-plot",
+        "It works",
+        "said once",
+    ):
         assert words in page
     anchors = set(re.findall(r'<article class="page" id="(\w+)"', page))
     links = set(re.findall(r'href="([^"]*)"', page))
     assert {link.removeprefix("#") for link in links} <= anchors and len(anchors) > 30
+    assert "Correct or forget" not in page
     assert "<form" not in page and " hx-" not in page.partition("<script>")[0]
     assert not re.search(r'(src|action)="', page.partition("<script>")[0])
 

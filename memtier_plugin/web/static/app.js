@@ -57,8 +57,44 @@
     }));
   }
 
-  document.addEventListener("DOMContentLoaded", () => { drawAll(document); follow(); });
-  document.addEventListener("htmx:afterSettle", (event) => drawAll(event.detail.elt));
+  // The review by keys: each presses the button that names it in aria-keyshortcuts, on the item with
+  // the focus or else the first one. In a text keys are letters.
+  let decided = null;
+  const waiting = () => [...document.querySelectorAll("[data-waits]")];
+  function pressed(event) {
+    const [items, item] = [waiting(), event.target.closest("[data-waits]")];
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select")) {
+      if (event.key === "Escape" && item) item.focus();
+      return;
+    }
+    const next = { j: 1, k: -1 }[event.key];
+    const take = (decided ?? document.querySelector(".decided"))?.querySelector('[aria-keyshortcuts="u"]');
+    const button = (item ?? items[0])?.querySelector(`[aria-keyshortcuts="${CSS.escape(event.key)}"]`);
+    if (next && items.length) items[Math.min(Math.max(items.indexOf(item) + next, 0), items.length - 1)].focus();
+    else if (event.key === "u" && take) take.focus();
+    else if (button && !event.repeat && !(item ?? items[0]).querySelector(".htmx-request")) button.click();
+    else return;
+    event.preventDefault();
+    if (event.key === "e") button.closest("details").querySelector("textarea").focus();
+  }
+  function review() {
+    const keys = document.querySelector(".keys");
+    if (!keys) return;
+    keys.hidden = false;
+    document.addEventListener("keydown", pressed);
+  }
+  // After a decision the focus goes to the next item that waits, or to what was done.
+  function followDecision({ elt, requestConfig }) {
+    if (requestConfig?.verb !== "post" || !elt.matches(".item, .notice")) return;
+    if (!elt.matches(".decided")) return elt.focus();
+    decided = elt;
+    const after = waiting().find((item) => elt.compareDocumentPosition(item) & Node.DOCUMENT_POSITION_FOLLOWING);
+    (after ?? waiting()[0] ?? elt).focus();
+  }
+
+  document.addEventListener("DOMContentLoaded", () => { drawAll(document); follow(); review(); });
+  document.addEventListener("htmx:afterSettle", (event) => { drawAll(event.detail.elt); followDecision(event.detail); });
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.xhr.status < 400) return;
     event.detail.shouldSwap = true; // an error is shown where it happened
