@@ -44,7 +44,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
                 "Connect HOST to MemTier and test it; without HOST, list hosts.",
             ),
             "init": ("settings", "Set up the home and this folder's project."),
-            "status": ("doctor", "Show what is stored, the last hook calls, and any problems."),
+            "status": ("status", "Show what is stored, the last hook calls, and any problems."),
             "ask": ("ask", "Answer QUESTION from memory, and cite the lines used."),
             "recall": ("ask", "Recall the lines relevant to QUERY, each with its source."),
             "remember": ("log", "Store a fact for all agents of the project."),
@@ -62,15 +62,9 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
             "metrics": ("metrics", "Print the project's metrics in Prometheus' text format."),
             "people": ("listing", "List the people who spoke, and merge their senders."),
             "projects": ("listing", "List the projects of the home, marking this folder's."),
-            "rules": (
-                "facts",
-                "List the rules that corrections set: how often shown, kept, broken.",
-            ),
+            "rules": ("facts", "List rules set by corrections: how often shown, kept, broken."),
             "sessions": ("listing", "List the project's sessions, most recently active first."),
-            "todo": (
-                "facts",
-                "List what users want to be reminded of, the first due first; or close some of it.",
-            ),
+            "todo": ("facts", "List what users want to be reminded of, or close some of it."),
             "tui": ("screens", "Review pending items and read the log, full screen."),
             "web": ("screens", "Browse the memory: log, facts, review, recalls, health."),
             "why": ("explain", "Tell why a line was not used for a prompt, and what helps."),
@@ -95,7 +89,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
         "Keep running": {
             "consolidate": (
                 "background",
-                "Consolidate new entries into facts now; fail if the model's pass ended early.",
+                "Turn new entries into facts now; exit 1 if a pass ends early.",
             ),
             "daemon": ("background", "Run the background jobs that turn entries into facts."),
             "embed": ("background", "Compute the missing vectors of embedding.model now."),

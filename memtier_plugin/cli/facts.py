@@ -113,7 +113,7 @@ facts.add_command(review)  # an alias of `memtier review`
 @click.command("rules", cls=CliCommand, example="--json")
 @click.pass_obj
 def rules(scope: Scope) -> None:
-    """List the rules that corrections set: how often shown, kept, broken."""
+    """List rules set by corrections: how often shown, kept, broken."""
     with scope.open() as memory:
         document = {"rules": [rule.to_json() for rule in memory.knowledge.person.rules()]}
     scope.show(document, rules_view)
@@ -187,7 +187,7 @@ def fact_list_view(document: Document) -> RenderableType:
 @click.option("--dismiss", metavar="ID", multiple=True, help="Close one that is not wanted.")
 @click.pass_obj
 def todo(scope: Scope, done: tuple[str, ...], dismiss: tuple[str, ...]) -> None:
-    """List what users want to be reminded of, the first due first; or close some of it."""
+    """List what users want to be reminded of, or close some of it."""
     with scope.open() as memory:
         person = memory.knowledge.person
         closing: list[tuple[str, Closing]] = [(each, "done") for each in done]

@@ -37,7 +37,7 @@ COMMANDS: Final = {
 
 @click.group(cls=LazyGroup, sections={"Commands": dict(sorted(COMMANDS.items()))})
 def learn() -> None:
-    """Learn from this project's use, and show or undo what was learned."""
+    """Learn from this project's use; show or undo what was learned."""
 
 
 @contextmanager
