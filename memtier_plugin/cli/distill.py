@@ -38,7 +38,7 @@ from memtier_plugin.transfer.archive import restore_backup
 @click.command(
     cls=CliCommand,
     epilog="TEACHER is a folder with a transformers model, or the name of one on the Hugging Face "
-    "hub. Needs the extra: pip install 'memtier[distill]'.",
+    "hub. Needs the extra `distill`.",
     example="sentence-transformers/LaBSE my-model",
 )
 @click.argument("teacher")

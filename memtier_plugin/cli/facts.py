@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -196,11 +198,15 @@ def todo(scope: Scope, done: tuple[str, ...], dismiss: tuple[str, ...]) -> None:
             {**person.close(person.full_id(each), why).to_json(), "why": why}
             for each, why in closing
         ]
-        document = {"closed": closed, "todo": [each.to_json() for each in person.todo()]}
-    scope.show(document, todo_view)
+        document = {
+            "closed": closed,
+            "todo": [each.to_json() for each in person.todo()],
+            "kept": memory.store.settings.facts.intentions,
+        }
+    scope.show(document, partial(todo_view, config=scope.path / "config.yaml"))
 
 
-def todo_view(document: Document) -> RenderableType:
+def todo_view(document: Document, config: Path) -> RenderableType:
     """Render intentions with what each waits for, after those that were just closed."""
     closed = [safe_text(f"{each['why']}: {each['text']}", "dim") for each in document["closed"]]
     rows = (
@@ -215,7 +221,10 @@ def todo_view(document: Document) -> RenderableType:
     )
     names = ("date", "id", "to be reminded of", "due", "shown")
     table = views.table_view(names, rows, wide=["to be reminded of"], nothing="Nothing to do.")
-    return Group(*closed, table)
+    if document["kept"]:
+        return Group(*closed, table)
+    off = f"Reminders are off: set `facts.intentions: true` in {config} to keep new ones."
+    return Group(*closed, *([table] if document["todo"] else []), safe_text(off, "yellow"))
 
 
 def rules_view(document: Document) -> RenderableType:

@@ -318,9 +318,10 @@ class CliGroup(click.Group):
                 raise
             words = f"{ctx.command_path} {args[0]}".partition(" ")[2]
             if package := ELSEWHERE.get(words):
+                from memtier_plugin.core.installation import install_command
+
                 message = (
-                    f"`memtier {words}` is a separate package: run `pip install {package}`,"
-                    " or `make test` in a checkout, which installs everything"
+                    f"`memtier {words}` is a separate package: run `{install_command(package)}`"
                 )
                 raise click.UsageError(message, ctx) from None
             near = get_close_matches(args[0], [*self.list_commands(ctx), *self.aliases], n=1)

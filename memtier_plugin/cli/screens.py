@@ -16,6 +16,7 @@ import click
 from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, scope_of
 from memtier_plugin.cli.views import LengthOfTime
 from memtier_plugin.core.errors import SettingsError, Unsupported
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.hosts.coding_agents import require_mcp
 from memtier_plugin.mcp.opening import Opening
 from memtier_plugin.server.access import Grant, Tokens
@@ -28,7 +29,8 @@ from memtier_plugin.server.access import Grant, Tokens
 def tui(scope: Scope) -> None:
     """Review pending items and read the log, full screen."""
     if find_spec("textual") is None:
-        raise Unsupported("`memtier tui` needs Textual: pip install 'memtier[tui]'")
+        command = install_command("memtier[tui]")
+        raise Unsupported(f"`memtier tui` needs Textual, which is missing: run `{command}`")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("this needs a terminal; `memtier review` and `memtier log` do not")
     from memtier_plugin.tui.app import MemTierApp
@@ -72,7 +74,8 @@ def require_web(feature: str) -> None:
         Unsupported: they are not.
     """
     if any(find_spec(package) is None for package in ("starlette", "jinja2", "uvicorn")):
-        raise Unsupported(f"{feature} needs extra packages: pip install 'memtier[web]'")
+        command = install_command("memtier[web]")
+        raise Unsupported(f"{feature} needs more packages: run `{command}`")
 
 
 # -- `memtier mcp`: serve the project's memory over the Model Context Protocol

@@ -15,6 +15,7 @@ import click
 
 from memtier_plugin.cli.scope import CliCommand, scope_of
 from memtier_plugin.core.errors import MemTierError, Unsupported
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.residents import (
     Address,
@@ -117,7 +118,8 @@ def serve(
 
 def _load_tls(certificate: Path | None, key: Path | None) -> SSLContext | None:
     if any(find_spec(package) is None for package in ("starlette", "uvicorn")):
-        raise Unsupported("`serve --tcp` needs extra packages: pip install 'memtier[serve]'")
+        command = install_command("memtier[serve]")
+        raise Unsupported(f"`serve --tcp` needs more packages: run `{command}`")
     from memtier_plugin.server.http import load_tls
 
     return load_tls(certificate, key) if certificate else None

@@ -20,6 +20,7 @@ from memtier_plugin import __version__
 from memtier_plugin.cli.commands import COMMANDS, find_commands
 from memtier_plugin.cli.main import main
 from memtier_plugin.cli.views import escape_controls
+from memtier_plugin.core.installation import install_command
 from tests.builders import write_config
 from tests.cases import each_case
 from tests.processes import PATIENCE, fork_python, run_command, run_memtier
@@ -120,7 +121,7 @@ def test_a_command_of_a_package_that_is_not_installed(
     """It is named with what to install, not taken for a mistyped one."""
     monkeypatch.setattr(main, "_added", dict)
     result = run("bench", "locomo", code=2)
-    assert "pip install memtier-bench" in result.stderr and "Did you mean" not in result.stderr
+    assert install_command("memtier-bench") in result.stderr and "Did you mean" not in result.stderr
     assert "bench" not in run("--help").stdout.split()
 
 
