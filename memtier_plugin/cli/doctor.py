@@ -86,7 +86,7 @@ def doctor_view(document: Document) -> RenderableType:
 @click.command("self-check", cls=CliCommand, example="--json")
 @click.pass_context
 def self_check(ctx: click.Context) -> None:
-    """Check this installation in a temporary home; 1 on an error."""
+    """Check the installation in a temporary home; exit 1 on errors."""
     with make_console(stderr=True).status("checking the installation"):
         findings = [asdict(finding) for finding in check_installation()]
     ok = not any(finding["level"] == "error" for finding in findings)

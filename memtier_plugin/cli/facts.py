@@ -189,7 +189,7 @@ def fact_list_view(document: Document) -> RenderableType:
 @click.option("--dismiss", metavar="ID", multiple=True, help="Close one that is not wanted.")
 @click.pass_obj
 def todo(scope: Scope, done: tuple[str, ...], dismiss: tuple[str, ...]) -> None:
-    """List what users want to be reminded of, or close some of it."""
+    """List what users want to be reminded of, or close items."""
     with scope.open() as memory:
         person = memory.knowledge.person
         closing: list[tuple[str, Closing]] = [(each, "done") for each in done]

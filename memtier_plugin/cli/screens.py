@@ -102,7 +102,7 @@ def mcp(ctx: click.Context, http: bool, port: int) -> None:
     if not project:
         raise SettingsError(
             "name the project (`memtier --project NAME mcp`): "
-            "it cannot be told from the folder that a client starts this in"
+            "the folder that a client starts it in does not determine it"
         )
     home = _absolute_home(scope)
     opening = None if http else Opening.on_stdio()  # before loading the SDK
@@ -146,7 +146,7 @@ def token() -> None:
 @click.option(
     "--days",
     type=LengthOfTime(min=0, min_open=True, max=_MOST_DAYS),
-    help="When the token expires [never].",
+    help="Days until the token expires [never].",
 )
 @click.pass_obj
 def new(
@@ -157,7 +157,7 @@ def new(
     only_sender: str | None,
     days: float | None,
 ) -> None:
-    """Create a token for projects [this one], shown once; `shop-*` is a prefix."""
+    """Create a token for projects [this one], shown once; `shop-*` matches a prefix."""
     if "" in projects:
         raise click.UsageError("a project name is empty")
     expires = datetime.now(UTC) + timedelta(days=days) if days else None

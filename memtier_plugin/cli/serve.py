@@ -53,7 +53,9 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--certificate", type=_FILE, metavar="FILE", help="The certificate chain for TLS (PEM)."
 )
-@click.option("--key", type=_FILE, metavar="FILE", help="The private key, if FILE has none.")
+@click.option(
+    "--key", type=_FILE, metavar="FILE", help="The private key (PEM), if not in the same file."
+)
 @click.option("--claimed", type=click.IntRange(min=0), nargs=2, hidden=True, help="A taken lock.")
 @click.pass_context
 def serve(
