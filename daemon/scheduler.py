@@ -392,7 +392,7 @@ def _run_once(home: Path, project: str, todo: JobRun) -> bool:
     try:
         settings = load_settings(home, project)
         if not (home / "projects" / encode_file_name(project)).is_dir():
-            raise NotFound(f"there is no project {project!r} in {home}")
+            raise NotFound(f"there is no project {project!r} in {home}; `memtier init` makes one")
         jobs.note_started(home / "projects" / encode_file_name(project))
         fd = child.acquire(home, project)
         if fd is None:

@@ -64,7 +64,7 @@ class MemTier(Services):
             home: by default ``MEMTIER_HOME`` or ``~/.memtier``.
             settings: complete settings, or overrides of single keys ("retrieval.k": 8).
             workspace: the folder that the agent works in: it may contain a ``.memtier.yaml``, and
-                of its git repository recalls know what is gone (`refresh_workspace`).
+                recalls notice what its git repository no longer has (`refresh_workspace`).
             create: create the project's folder if it is missing.
             everybody: recall and ask for the person at the machine, from every agent's entries.
             clock: returns "now"; by default the system's UTC time.
@@ -72,7 +72,7 @@ class MemTier(Services):
         Raises:
             SettingsError: a configuration file or key is wrong.
             NotFound: there is no such project and ``create`` is off.
-            UnsafePath, LedgerWriteError: the home is not ours, or cannot be made.
+            UnsafePath, LedgerWriteError: the home is another user's, or cannot be created.
         """
         where = resolve_home(home)
         if not isinstance(settings, Settings):
@@ -109,7 +109,7 @@ class MemTier(Services):
         recognised.
 
         Args:
-            private: it is a confidence, whatever its words: no other agent gets any of it.
+            private: treat it as a confidence, whatever its words: no other agent sees any of it.
             seen: external text of earlier runs still visible in the conversation.
 
         Raises:
@@ -136,9 +136,9 @@ class MemTier(Services):
         return self._recorder.record([(run, messages)])
 
     def make_private(self, session: str, *, sender: str | None = None) -> tuple[str, ...]:
-        """Make a session of this agent a confidence, including everything said in it later.
+        """Keep a session private to this agent, including everything said in it later.
 
-        No other agent gets any of it. Facts that rest on it alone are forgotten. Returns the ids of
+        No other agent sees any of it. Facts that rest on it alone are forgotten. Returns the ids of
         its entries.
 
         Args:
@@ -234,8 +234,8 @@ class MemTier(Services):
         """Store a text on request, as an entry and a fact that rests on it.
 
         Args:
-            by: whose words they are; what an assistant keeps of its own accord waits for review
-                unless the user said it.
+            by: whose words they are; what an assistant stores unasked waits for review unless the
+                user said it.
             private: as for `record`; only this agent and sender see the fact.
 
         Raises:
@@ -430,13 +430,13 @@ class MemTier(Services):
         """Return why a recall chose its lines, as journalled at the time.
 
         Also returns the current weights, the texts, and the credits of its run; with ``why``, the
-        id of an entry or fact, also why that was left out, recomputed if necessary.
+        id of an entry or fact, also why that item was left out, recomputed if necessary.
 
         Args:
             sender: the person for whom the recall must have been made; None for anybody.
 
         Raises:
-            NotFound: the journal has no such recall (they are kept `journal.retention_days`).
+            NotFound: the journal has no such recall (kept for `journal.retention_days`).
         """
         from memtier_plugin.retrieval.explain import Explainer
 

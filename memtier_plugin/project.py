@@ -147,8 +147,9 @@ class Project:
 
         Args:
             text: words of the line, or its id.
-            prompt: by default that of the newest recall; without a recall one is rehearsed.
-            agent: whose prompt; only the person at the machine (``everybody``) names another's.
+            prompt: by default that of the newest recall; if it had none, one is simulated.
+            agent: whose prompt it was; only the person at the machine (``everybody``) may name
+                another agent.
             sender: the person whose prompt it was.
         """
         from memtier_plugin.operations.why import Inquiry

@@ -85,6 +85,20 @@ def empty(tmp_path: Path) -> Path:
     return python
 
 
+def add_extra(python: Path, folder: Path) -> str:
+    """Run the command that the installed MemTier prints for an extra; return what pip reports."""
+    code = (
+        "from memtier_plugin.core.installation import install_command\n"
+        "print(install_command('memtier[tui]'))\n"
+    )
+    command = run(python, "-c", code, cwd=folder).strip()
+    options = ["--no-deps", "--force-reinstall", "--report", "-"]
+    shown = run("sh", "-c", f"{command} {' '.join(options)} --quiet 2>/dev/null", cwd=folder)
+    [installed] = json.loads(shown)["install"]
+    assert installed["requested_extras"] == ["tui"]
+    return str(installed["download_info"]["url"])
+
+
 def test_versions_agree() -> None:
     """The version is the same literal everywhere; the changelog has it, or waits to have it."""
     version = memtier_plugin.__version__
@@ -224,20 +238,22 @@ def test_wheel_and_sdist(built: Path) -> None:
 
 @pytest.mark.slow
 def test_installed_wheel(built: Path, empty: Path, tmp_path: Path) -> None:
-    """An installed wheel works from anywhere, with its command."""
+    """An installed wheel works from anywhere, with its command, and can add an extra."""
     (wheel,) = built.glob("*.whl")
     run(empty, "-m", "pip", "install", "--no-deps", "--force-reinstall", wheel, cwd=tmp_path)
     assert run(empty, "-P", "-c", WORKS + NAMED, cwd=tmp_path).strip() == memtier_plugin.__version__
     out = run(empty.with_name("memtier"), "--version", cwd=tmp_path)
     assert memtier_plugin.__version__ in out
+    assert add_extra(empty, tmp_path) == wheel.as_uri()
 
 
 @pytest.mark.slow
 def test_editable_install(empty: Path, tmp_path: Path) -> None:
-    """An editable install works from a path with spaces, and follows the source."""
+    """An editable install works from a path with spaces, follows the source, can add an extra."""
     source = checkout(tmp_path / "a check out")
     run(empty, "-m", "pip", "install", "--no-deps", "--force-reinstall", "-e", source, cwd=tmp_path)
     assert run(empty, "-P", "-c", WORKS + NAMED, cwd=tmp_path).strip() == memtier_plugin.__version__
+    assert add_extra(empty, tmp_path) == source.as_uri()
     (source / "hooks" / "fresh.py").write_text("ANSWER = 42\n")
     code = "import memtier_plugin.hooks.fresh as fresh; print(fresh.ANSWER, fresh.__file__)"
     assert run(empty, "-P", "-c", code, cwd=tmp_path).startswith(f"42 {source}")

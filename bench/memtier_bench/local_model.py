@@ -20,6 +20,7 @@ from typing import Final
 
 from memtier_bench.progress import Progress, no_progress
 from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.installation import install_command
 
 MODEL: Final = "qwen2.5-coder-1.5b-instruct-q4_k_m"
 PARTS: Final = 22
@@ -128,7 +129,8 @@ def serve_model(path: Path, *, port: int = 0, threads: int = 1) -> Iterator[str]
         import xllamacpp
     except ImportError:
         raise Unsupported(
-            "a model on this machine needs xllamacpp: pip install 'memtier-bench[model]'"
+            "a model on this machine needs xllamacpp, which is missing: "
+            f"run `{install_command('memtier-bench[model]')}`"
         ) from None
     params = xllamacpp.CommonParams()
     params.model.path, params.model_alias = str(path), {MODEL}

@@ -14,6 +14,7 @@ from memtier_bench.answers import SCORES
 from memtier_bench.report import CATEGORY_METRICS
 from memtier_bench.tables import Report
 from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.installation import install_command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +39,8 @@ def require(path: Path) -> None:
     if path.suffix.lower() != ".svg":
         raise Unsupported(f"{path}: plots are SVG; name the file *.svg")
     if find_spec("matplotlib") is None:
-        raise Unsupported("--plot needs matplotlib: pip install 'memtier[bench]'")
+        command = install_command("memtier-bench[plot]")
+        raise Unsupported(f"--plot needs matplotlib, which is missing: run `{command}`")
 
 
 def draw(report: Report, path: Path) -> None:

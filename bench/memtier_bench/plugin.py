@@ -62,7 +62,7 @@ def memtier_commands() -> Mapping[str, CommandSpec]:
         ),
         "learn": CommandSpec(
             "memtier_bench.cli.learn",
-            "Learn from this project's use, and show or undo what was learned.",
+            "Learn from this project's use; show or undo what was learned.",
             section,
             EXAMPLES,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from memtier_bench.retrieval import run_retrieval
 from memtier_papers.memtier import scorer as paper_scorer
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import ImportFileError, Unsupported
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.core.settings.load import flatten_settings
 from memtier_plugin.core.settings.schema import Settings
 from tests.loopback import Loopback
@@ -434,7 +436,7 @@ def test_a_plot_that_cannot_be_drawn_is_refused_first(
     assert result.exit_code == 1
     assert "plots are SVG; name the file *.svg" in result.output
     monkeypatch.setattr(plot, "find_spec", lambda name: None)
-    with pytest.raises(Unsupported, match=r"pip install 'memtier\[bench\]'"):
+    with pytest.raises(Unsupported, match=re.escape(install_command("memtier-bench[plot]"))):
         plot.require(tmp_path / "plot.svg")
 
 

@@ -65,8 +65,8 @@ class Answer:
 
     ``answered`` is false if nothing stored fits the question, or the model says that it does not
     answer it.  ``by`` is the model, or "extractive" if the text quotes lines verbatim; ``problem``
-    says why no model answered although one should have, or what it had to do without.  ``rejected``
-    counts the model's citations of nonexistent lines.
+    says why no model answered although one should have, or what was unavailable.
+    ``rejected`` counts the model's citations of nonexistent lines.
     """
 
     id: str

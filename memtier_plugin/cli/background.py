@@ -79,7 +79,7 @@ def consolidate(
     dry_run: bool,
     extractor: Extractor | None,
 ) -> None:
-    """Consolidate new entries into facts now; fail if the model's pass ended early."""
+    """Turn new entries into facts now; exit 1 if a pass ends early."""
     scope: Scope = ctx.obj
     if everything and (limit or dry_run):
         raise click.UsageError("--all cannot be combined with --limit or --dry-run")

@@ -19,7 +19,7 @@ DESCRIPTION: Final = (
     "A memory for agents that tracks what was said, what helped, and the source of each line."
 )
 COMMON_OPTIONS: Final = (  # flag, metavar, help
-    ("--home", "PATH", "The folder of all data [MEMTIER_HOME, ~/.memtier]."),
+    ("--home", "PATH", "The folder that holds all data [MEMTIER_HOME, ~/.memtier]."),
     ("--project", "NAME", "The project [MEMTIER_PROJECT, this folder's, the hosts']."),
     ("--agent", "NAME", "The agent whose memory to use [main; searches: all]."),
     ("--json", None, "Print one JSON document."),
@@ -44,7 +44,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
                 "Connect HOST to MemTier and test it; without HOST, list hosts.",
             ),
             "init": ("settings", "Set up the home and this folder's project."),
-            "status": ("doctor", "Show what is stored, the last hook calls, and any problems."),
+            "status": ("status", "Show what is stored, the last hook calls, and any problems."),
             "ask": ("ask", "Answer QUESTION from memory, and cite the lines used."),
             "recall": ("ask", "Recall the lines relevant to QUERY, each with its source."),
             "remember": ("log", "Store a fact for all agents of the project."),
@@ -62,18 +62,12 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
             "metrics": ("metrics", "Print the project's metrics in Prometheus' text format."),
             "people": ("listing", "List the people who spoke, and merge their senders."),
             "projects": ("listing", "List the projects of the home, marking this folder's."),
-            "rules": (
-                "facts",
-                "List the rules that corrections set, and how often each was shown.",
-            ),
+            "rules": ("facts", "List rules set by corrections, and how often each was shown."),
             "sessions": ("listing", "List the project's sessions, most recently active first."),
-            "todo": (
-                "facts",
-                "List what users want to be reminded of, the first due first; or close some of it.",
-            ),
+            "todo": ("facts", "List what users want to be reminded of, or close items."),
             "tui": ("screens", "Review pending items and read the log, full screen."),
             "web": ("screens", "Browse the memory: log, facts, review, recalls, health."),
-            "why": ("explain", "Tell why a line was not used for a prompt, and what helps."),
+            "why": ("explain", "Explain why a line was not used for a prompt, and what to do."),
         },
         "Correct and take back": {
             "edit": ("edit", "Edit facts, or a day of the log, as text in $EDITOR."),
@@ -90,16 +84,16 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
             "import": ("transfer", "Import conversations or memories from FILE, folder or ZIP."),
             "record": ("log", "Record messages (JSON or JSON Lines; - for stdin)."),
             "restore": ("transfer", "Restore an archive as a new project."),
-            "share": ("team", "Share the project's facts with a team, in files of its git."),
+            "share": ("team", "Share the project's facts with a team, in its git repository."),
         },
         "Keep running": {
             "consolidate": (
                 "background",
-                "Consolidate new entries into facts now; fail if the model's pass ended early.",
+                "Turn new entries into facts now; exit 1 if a pass ends early.",
             ),
             "daemon": ("background", "Run the background jobs that turn entries into facts."),
             "embed": ("background", "Compute the missing vectors of embedding.model now."),
-            "hook": ("hook", "Pass an event of AGENT (JSON on stdin) to the memory."),
+            "hook": ("hook", "Pass an event from AGENT (JSON on stdin) to the memory."),
             "mcp": ("screens", "Serve the memory to clients of the Model Context Protocol."),
             "reindex": ("settings", "Rebuild the index from the ledgers."),
             "serve": ("serve", "Answer hosts' JSON-RPC as the resident process of a home."),
@@ -109,9 +103,12 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandSpec]]] = {
         "Set up and measure": {
             "config": ("settings", "Show and check the settings."),
             "demo": ("demo", "Demonstrate MemTier on a small conversation."),
-            "distill": ("distill", "Distil an embedding model of TEACHER into FOLDER."),
+            "distill": ("distill", "Distil TEACHER into an embedding model in FOLDER."),
             "gate": ("distill", "Test whether a change makes answers worse; exit 1 if so."),
-            "self-check": ("doctor", "Check this installation in a temporary home; 1 on an error."),
+            "self-check": (
+                "doctor",
+                "Check the installation in a temporary home; exit 1 on errors.",
+            ),
         },
     }.items()
 }

@@ -38,7 +38,7 @@ from memtier_plugin.transfer.archive import restore_backup
 @click.command(
     cls=CliCommand,
     epilog="TEACHER is a folder with a transformers model, or the name of one on the Hugging Face "
-    "hub. Needs the extra: pip install 'memtier[distill]'.",
+    "hub. Needs the extra `distill`.",
     example="sentence-transformers/LaBSE my-model",
 )
 @click.argument("teacher")
@@ -59,7 +59,7 @@ from memtier_plugin.transfer.archive import restore_backup
 )
 @click.pass_obj
 def distill(scope: Scope, teacher: str, folder: Path, vocabulary: str, dims: int) -> None:
-    """Distil an embedding model of TEACHER into FOLDER."""
+    """Distil TEACHER into an embedding model in FOLDER."""
     folder = folder.expanduser().resolve()
     if folder.is_relative_to(scope.path.resolve()):
         raise SettingsError(
@@ -105,9 +105,9 @@ _SHOWN = 20  # questions that got worse
 
 @click.command(
     cls=CliCommand,
-    epilog="SETTINGS is a YAML file with keys of a project.yaml: would it make answers worse? "
-    "BACKUP is an archive of `memtier backup`, VERSION one that ran here: did answers get worse "
-    "since?",
+    epilog="SETTINGS is a YAML file in the form of project.yaml: would these settings make answers "
+    "worse? BACKUP is an archive made by `memtier backup`, and VERSION one that ran here: have "
+    "answers got worse since?",
     example="--against candidate.yaml",
 )
 @click.option(

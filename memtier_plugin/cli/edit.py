@@ -50,7 +50,9 @@ _SIGNS: Final = {"forget": ("-", "red"), "reword": ("~", "cyan"), "add": ("+", "
 def edit(scope: Scope, target: str, dry_run: bool, yes: bool) -> None:
     """Edit facts, or a day of the log, as text in $EDITOR."""
     if not (dry_run or yes) and (scope.as_json or not sys.stdin.isatty()):
-        raise click.UsageError("--dry-run lists what would change, --yes changes it")
+        raise click.UsageError(
+            "give --yes, or --dry-run to see the changes: there is no terminal to ask at"
+        )
     with scope.open() as memory:
         lines = _lines_of(memory, scope, target)
         text = _Text(memory, target, render_text(lines, _notes(memory, target)))

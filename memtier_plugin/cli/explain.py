@@ -72,7 +72,7 @@ def explain(scope: Scope, item_id: str, why: str | None) -> None:
 @click.option("--sender", metavar="ID", help="The person whose prompt it was.")
 @click.pass_obj
 def why(scope: Scope, text: str, prompt: str | None, sender: str | None) -> None:
-    """Tell why a line was not used for a prompt, and what helps."""
+    """Explain why a line was not used for a prompt, and what to do."""
     with replace(scope, agent=None).open(everybody=True) as memory:
         scope.show(memory.why(text, prompt, agent=scope.agent, sender=sender), why_view)
 

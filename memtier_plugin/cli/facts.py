@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -113,7 +115,7 @@ facts.add_command(review)  # an alias of `memtier review`
 @click.command("rules", cls=CliCommand, example="--json")
 @click.pass_obj
 def rules(scope: Scope) -> None:
-    """List the rules that corrections set, and how often each was shown."""
+    """List rules set by corrections, and how often each was shown."""
     with scope.open() as memory:
         document = {"rules": [rule.to_json() for rule in memory.knowledge.person.rules()]}
     scope.show(document, rules_view)
@@ -187,7 +189,7 @@ def fact_list_view(document: Document) -> RenderableType:
 @click.option("--dismiss", metavar="ID", multiple=True, help="Close one that is not wanted.")
 @click.pass_obj
 def todo(scope: Scope, done: tuple[str, ...], dismiss: tuple[str, ...]) -> None:
-    """List what users want to be reminded of, the first due first; or close some of it."""
+    """List what users want to be reminded of, or close items."""
     with scope.open() as memory:
         person = memory.knowledge.person
         closing: list[tuple[str, Closing]] = [(each, "done") for each in done]
@@ -196,11 +198,15 @@ def todo(scope: Scope, done: tuple[str, ...], dismiss: tuple[str, ...]) -> None:
             {**person.close(person.full_id(each), why).to_json(), "why": why}
             for each, why in closing
         ]
-        document = {"closed": closed, "todo": [each.to_json() for each in person.todo()]}
-    scope.show(document, todo_view)
+        document = {
+            "closed": closed,
+            "todo": [each.to_json() for each in person.todo()],
+            "kept": memory.store.settings.facts.intentions,
+        }
+    scope.show(document, partial(todo_view, config=scope.path / "config.yaml"))
 
 
-def todo_view(document: Document) -> RenderableType:
+def todo_view(document: Document, config: Path) -> RenderableType:
     """Render intentions with what each waits for, after those that were just closed."""
     closed = [safe_text(f"{each['why']}: {each['text']}", "dim") for each in document["closed"]]
     rows = (
@@ -215,7 +221,10 @@ def todo_view(document: Document) -> RenderableType:
     )
     names = ("date", "id", "to be reminded of", "due", "shown")
     table = views.table_view(names, rows, wide=["to be reminded of"], nothing="Nothing to do.")
-    return Group(*closed, table)
+    if document["kept"]:
+        return Group(*closed, table)
+    off = f"Reminders are off: set `facts.intentions: true` in {config} to keep new ones."
+    return Group(*closed, *([table] if document["todo"] else []), safe_text(off, "yellow"))
 
 
 def rules_view(document: Document) -> RenderableType:

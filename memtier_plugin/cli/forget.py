@@ -112,7 +112,9 @@ def forget(scope: Scope, /, dry_run: bool, yes: bool, **options: Any) -> None:
         if not dry_run:
             if not yes:
                 if scope.as_json or not sys.stdin.isatty():
-                    raise click.UsageError("--dry-run lists what would be hidden, --yes hides it")
+                    raise click.UsageError(
+                        "give --yes, or --dry-run to see the lines: there is no terminal to ask at"
+                    )
                 views.make_console(stderr=True).print(forget_view(document))
                 click.confirm(f"Forget these {len(removed)}?", abort=True, err=True)
             person.forget(ids=chosen)

@@ -18,7 +18,7 @@ from memtier_plugin.hosts.project import EVENTS, launch_command
 @click.argument("agent_host", metavar="AGENT", type=click.Choice([*EVENTS]))
 @click.pass_obj
 def hook(scope: Scope, agent_host: str) -> None:
-    """Pass an event of AGENT (JSON on stdin) to the memory."""
+    """Pass an event from AGENT (JSON on stdin) to the memory."""
     client = ResidentClient(launch_command(), scope.path)
     hooks = AgentHooks(client, agent_host, scope.project_name)
     answer = {}

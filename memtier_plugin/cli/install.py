@@ -26,19 +26,24 @@ from memtier_plugin.memory import MemTier
 if TYPE_CHECKING:
     from memtier_plugin.hosts.canary import CanaryResult
 
+_HOSTS = (*installing.HOSTS, *CODING_AGENTS)
 _DIFF_COLOURS = {"+": "green", "-": "red"}
 
 
-@click.command(cls=CliCommand, example="openclaw")
-@click.argument("host", required=False, type=click.Choice([*installing.HOSTS, *CODING_AGENTS]))
+@click.command(
+    cls=CliCommand,
+    epilog=f"HOST is one of {', '.join(_HOSTS)}.",
+    example="openclaw",
+)
+@click.argument("host", metavar="[HOST]", required=False, type=click.Choice(_HOSTS))
 @click.option("--dry-run", is_flag=True, help="Show what would change, without changing it.")
 @click.option("--uninstall", "undo", is_flag=True, help="Uninstall; the memory itself is kept.")
 @click.option(
     "--use-host-model/--no-host-model",
     default=None,
-    help="Allow MemTier to use the host's model for facts, or not; the caps are shown.",
+    help="Extract facts with the host's own model, or not; its caps are shown.",
 )
-@click.option("--service", is_flag=True, help="Instead of a host, start the resident at login.")
+@click.option("--service", is_flag=True, help="Start the resident at login instead.")
 @click.option("--no-canary", is_flag=True, help="Skip the test turn.")
 @click.pass_context
 def install(
@@ -154,7 +159,7 @@ def _describe_consent(home: Path, project: str, use_host_model: bool | None) -> 
     return (
         "the host's own model reads what is said in this project, once and in the background: "
         f"at most {caps.max_calls_per_day} calls, {caps.max_tokens_per_day} tokens and "
-        f"{caps.max_cost_per_day:g} of money a day, as far as the host reports its costs "
+        f"a cost of {caps.max_cost_per_day:g} a day, if the host reports its costs "
         "(consolidation.max_*_per_day); `--no-host-model` takes the consent back"
     )
 

@@ -49,7 +49,7 @@ def _describe_project(folder: ProjectFolder, name: str, current: str) -> dict[st
 
 
 @click.command(cls=CliCommand, example="--limit 5")
-@limit_option(20, "How many.")
+@limit_option(20, "The most sessions to show.")
 @click.pass_obj
 def sessions(scope: Scope, limit: int) -> None:
     """List the project's sessions, most recently active first."""
@@ -180,7 +180,7 @@ def people_view(document: Document) -> RenderableType:
         )
         for person in document["people"]
     )
-    names = ("person", "called", "one with", "lines", "own facts")
+    names = ("person", "names", "linked to", "lines", "own facts")
     return table_view(names, rows, right=names[3:], nothing="Nobody has spoken yet.")
 
 

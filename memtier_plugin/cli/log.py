@@ -83,8 +83,10 @@ def _refuse_unknown(memory: MemTier, session: str) -> None:
     with memory.store.session() as reader:
         known = dict.fromkeys(span.session for span in reader.session_spans())
     near = get_close_matches(session, known, n=3) or [*known][:3]
-    hint = f"; did you mean {', '.join(near)}?" if near else ""
-    raise NotFound(f"there is no session {session!r} in {memory.project}{hint}")
+    hint = f"; did you mean {', '.join(near)}?" if near else ";"
+    raise NotFound(
+        f"there is no session {session!r} in {memory.project}{hint} `memtier sessions` lists them"
+    )
 
 
 def _follow(scope: Scope, stream: Iterator[LogLine], *, written: bool) -> None:

@@ -108,7 +108,9 @@ def main(ctx: click.Context) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for characters the terminal cannot show
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        from memtier_plugin.cli.status import show_overview
+
+        show_overview(scope_of(ctx))
     elif ctx.invoked_subcommand in _FOR_PEOPLE:
         _warn_of_silent_hosts(ctx)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from memtier_plugin.cli.commands import COMMON_OPTIONS
-from memtier_plugin.core.errors import MemTierError
+from memtier_plugin.core.errors import IndexProblem, LedgerError, MemTierError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -30,6 +31,7 @@ Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem
 
 _MOST_IDS: Final = 200  # the newest ones
 _HELP_CHARS: Final = 60  # of an item's text shown beside its id
+_FILE_AND_LINE: Final = re.compile(r"\.\w+:\d+")
 
 
 @dataclass
@@ -263,7 +265,19 @@ def combine_options(*decorators: OptionDecorator) -> OptionDecorator:
     return lambda command: reduce(lambda done, add: add(done), reversed(decorators), command)
 
 
-class ExampleCommand(click.Command):
+class _Pointing(click.Command):
+    """A command whose usage errors all point to its help, which click forgets for some."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+
+class ExampleCommand(_Pointing):
     """A command whose help shows example arguments."""
 
     def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
@@ -294,7 +308,7 @@ ELSEWHERE: Final = {
 }
 
 
-class CliGroup(click.Group):
+class CliGroup(_Pointing, click.Group):
     """A group whose commands accept the common options; errors are reported with exit code 1."""
 
     command_class = CliCommand
@@ -318,9 +332,10 @@ class CliGroup(click.Group):
                 raise
             words = f"{ctx.command_path} {args[0]}".partition(" ")[2]
             if package := ELSEWHERE.get(words):
+                from memtier_plugin.core.installation import install_command
+
                 message = (
-                    f"`memtier {words}` is a separate package: run `pip install {package}`,"
-                    " or `make test` in a checkout, which installs everything"
+                    f"`memtier {words}` is a separate package: run `{install_command(package)}`"
                 )
                 raise click.UsageError(message, ctx) from None
             near = get_close_matches(args[0], [*self.list_commands(ctx), *self.aliases], n=1)
@@ -355,8 +370,19 @@ class CliGroup(click.Group):
                 click.echo(json.dumps({"error": str(error), "kind": type(error).__name__}))
             from memtier_plugin.cli.views import escape_controls
 
-            click.echo(f"memtier: {escape_controls(error)}", err=True)
+            command = f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip()
+            click.echo(f"memtier: {escape_controls(_add_next_step(error, command))}", err=True)
             ctx.exit(1)
+
+
+def _add_next_step(error: Exception, command: str) -> str:
+    """Return an error's message, with a command to run next if it names none."""
+    message = str(error)
+    if "`" in message or _FILE_AND_LINE.search(message):
+        return message
+    if isinstance(error, (LedgerError, IndexProblem)):
+        return f"{message}; `memtier doctor` looks for the cause"
+    return f"{message}; see `{command} --help`"
 
 
 def example_of(command: click.Command, words: str) -> str:

@@ -17,6 +17,7 @@ import click
 from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, scope_of
 from memtier_plugin.cli.views import LengthOfTime
 from memtier_plugin.core.errors import SettingsError, Unsupported
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.hosts.coding_agents import require_mcp
 from memtier_plugin.hosts.project import project_in
 from memtier_plugin.mcp.opening import Opening
@@ -30,7 +31,8 @@ from memtier_plugin.server.access import Grant, Tokens
 def tui(scope: Scope) -> None:
     """Review pending items and read the log, full screen."""
     if find_spec("textual") is None:
-        raise Unsupported("`memtier tui` needs Textual: pip install 'memtier[tui]'")
+        command = install_command("memtier[tui]")
+        raise Unsupported(f"`memtier tui` needs Textual, which is missing: run `{command}`")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("this needs a terminal; `memtier review` and `memtier log` do not")
     from memtier_plugin.tui.app import MemTierApp
@@ -74,7 +76,8 @@ def require_web(feature: str) -> None:
         Unsupported: they are not.
     """
     if any(find_spec(package) is None for package in ("starlette", "jinja2", "uvicorn")):
-        raise Unsupported(f"{feature} needs extra packages: pip install 'memtier[web]'")
+        command = install_command("memtier[web]")
+        raise Unsupported(f"{feature} needs more packages: run `{command}`")
 
 
 # -- `memtier mcp`: serve the project's memory over the Model Context Protocol
@@ -101,7 +104,7 @@ def mcp(ctx: click.Context, http: bool, port: int) -> None:
     if not project:
         raise SettingsError(
             "name the project (`memtier --project NAME mcp`): "
-            "it cannot be told from the folder that a client starts this in"
+            "the folder that a client starts it in does not determine it"
         )
     home = _absolute_home(scope)
     opening = None if http else Opening.on_stdio()  # before loading the SDK
@@ -147,7 +150,7 @@ def token() -> None:
 @click.option(
     "--days",
     type=LengthOfTime(min=0, min_open=True, max=_MOST_DAYS),
-    help="When the token expires [never].",
+    help="Days until the token expires [never].",
 )
 @click.pass_obj
 def new(
@@ -158,7 +161,7 @@ def new(
     only_sender: str | None,
     days: float | None,
 ) -> None:
-    """Create a token for projects [this one], shown once; `shop-*` is a prefix."""
+    """Create a token for projects [this one], shown once; `shop-*` matches a prefix."""
     if "" in projects:
         raise click.UsageError("a project name is empty")
     expires = datetime.now(UTC) + timedelta(days=days) if days else None

@@ -15,6 +15,7 @@ import click
 
 from memtier_plugin.cli.scope import CliCommand, scope_of
 from memtier_plugin.core.errors import MemTierError, Unsupported
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.residents import (
     Address,
@@ -52,7 +53,9 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--certificate", type=_FILE, metavar="FILE", help="The certificate chain for TLS (PEM)."
 )
-@click.option("--key", type=_FILE, metavar="FILE", help="The private key, if FILE has none.")
+@click.option(
+    "--key", type=_FILE, metavar="FILE", help="The private key (PEM), if not in the same file."
+)
 @click.option("--claimed", type=click.IntRange(min=0), nargs=2, hidden=True, help="A taken lock.")
 @click.pass_context
 def serve(
@@ -99,8 +102,6 @@ def serve(
         assert claim is not None
         faulthandler.enable()  # the log shows where a crash happened
         ctx.exit(rpc.serve_resident(home, claim, _idle_seconds(home)))
-    address = parse_address(f"tls://{tcp}")
-    tls = _load_tls(certificate, key)
 
     def announce(address: Address) -> None:
         if scope.as_json:
@@ -109,7 +110,8 @@ def serve(
             click.echo(f"MemTier serves {address}; SIGTERM or Ctrl-C ends it", err=True)
 
     try:
-        ctx.exit(rpc.serve_tcp(home, address, tls, announce, claim))
+        tls = _load_tls(certificate, key)
+        ctx.exit(rpc.serve_tcp(home, parse_address(f"tls://{tcp}"), tls, announce, claim))
     finally:
         if claim:
             claim.end()
@@ -117,7 +119,8 @@ def serve(
 
 def _load_tls(certificate: Path | None, key: Path | None) -> SSLContext | None:
     if any(find_spec(package) is None for package in ("starlette", "uvicorn")):
-        raise Unsupported("`serve --tcp` needs extra packages: pip install 'memtier[serve]'")
+        command = install_command("memtier[serve]")
+        raise Unsupported(f"`serve --tcp` needs more packages: run `{command}`")
     from memtier_plugin.server.http import load_tls
 
     return load_tls(certificate, key) if certificate else None

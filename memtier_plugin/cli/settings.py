@@ -68,8 +68,7 @@ def settings_view(document: Document) -> RenderableType:
     "--import/--no-import",
     "imports",
     default=None,
-    help="Import what is there: the git history, notes to agents, their sessions in this folder "
-    "[ask].",
+    help="Import this folder's git history, notes to agents and agents' sessions [ask].",
 )
 @click.pass_obj
 def init(scope: Scope, imports: bool | None) -> None:

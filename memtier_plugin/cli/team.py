@@ -17,10 +17,12 @@ _MOST_BAD: Final = 20  # unreadable lines shown
 
 
 @click.command(cls=CliCommand, example="--git")
-@click.option("--git", "in_git", is_flag=True, help="In this folder's repository; commit it after.")
+@click.option(
+    "--git", "in_git", is_flag=True, help="Use this folder's repository, and commit after."
+)
 @click.pass_obj
 def share(scope: Scope, in_git: bool) -> None:
-    """Share the project's facts with a team, in files of its git."""
+    """Share the project's facts with a team, in its git repository."""
     if not in_git:
         raise click.UsageError("say where: --git, or `memtier shared` for a server")
     if scope.project_name != scope.folder_project:  # what hosts said elsewhere is in it

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memtier_plugin.core.errors import MessageError
+from memtier_plugin.core.formats import from_iso
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.text.dates.spans import read_typed_time
 from memtier_plugin.trust.escaping import escape_controls as escape_controls
@@ -34,6 +35,7 @@ _UNBOUNDED: Final = 100_000  # columns, where output is not a terminal and must 
 LEVEL_MARKS: Final = {"ok": "✓", "warn": "!", "error": "✗"}
 LEVEL_COLOURS: Final = {"ok": "green", "warn": "yellow", "error": "red"}
 
+_AGES: Final = ((60, "min"), (3600, "h"), (86_400, "day"))  # seconds
 _INDENT: Final = 13  # indentation below a ranked line
 _PADDING: Final = re.compile(r"(?<! ) ++(?=\n)")
 
@@ -128,6 +130,18 @@ def table_view(
 def format_time(iso: object) -> str:
     """Format an ISO time as date and minute, or a dash for none."""
     return escape_controls(str(iso)[:16].replace("T", " ")) if iso else "-"
+
+
+def format_age(iso: object, now: datetime) -> str:
+    """Format the time since an ISO time: "12 min ago"; "never" for none."""
+    if not iso:
+        return "never"
+    seconds = (now - from_iso(str(iso))).total_seconds()
+    if seconds < _AGES[0][0]:
+        return "just now"
+    size, unit = next(age for age in reversed(_AGES) if seconds >= age[0])
+    number = int(seconds // size)
+    return f"{number} {unit}{'s' * (unit == 'day' and number > 1)} ago"
 
 
 def short_id(item_id: object) -> str:

@@ -29,6 +29,7 @@ OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _POLL: Final = 0.005  # seconds between attempts to get a lock that another process holds
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP)  # raised for folders on some file systems
 _MOST_NAMES: Final = 10_000
+_REMEDY: Final = "move it away, or name another home with `memtier --home PATH`"
 _synced_names: set[tuple[str, int, int]] = set()  # (path, device, inode) of what was synced
 _flushes = [0]
 _P = ParamSpec("_P")
@@ -128,11 +129,14 @@ def check_ownership(path: Path, status: os.stat_result, kind: int) -> None:
         UnsafePath: says what is there instead.
     """
     if stat.S_ISLNK(status.st_mode):
-        raise UnsafePath(f"{path} is a symlink; MemTier keeps its data in real files only")
+        raise UnsafePath(f"{path} is a symlink; MemTier keeps its data in real files: {_REMEDY}")
     if stat.S_IFMT(status.st_mode) != kind:
-        raise UnsafePath(f"{path} is not a {'folder' if kind == stat.S_IFDIR else 'plain file'}")
+        expected = "folder" if kind == stat.S_IFDIR else "plain file"
+        raise UnsafePath(f"{path} is not a {expected}: {_REMEDY}")
     if status.st_uid != os.geteuid():
-        raise UnsafePath(f"{path} belongs to user {status.st_uid}, not to you ({os.geteuid()})")
+        raise UnsafePath(
+            f"{path} belongs to user {status.st_uid}, not to you ({os.geteuid()}): {_REMEDY}"
+        )
 
 
 def tighten_mode(path: Path | int, mode: int) -> bool:

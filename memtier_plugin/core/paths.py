@@ -136,7 +136,7 @@ def make_home(home: Path) -> Path:
     if home.is_dir() and not home.is_symlink() and not _is_ours(home):
         raise UnsafePath(
             f"{home} is not empty, and was not created by MemTier, so it was left alone: "
-            "choose an empty folder, or one that does not exist, as the home"
+            "name an empty folder, or one that does not exist, with `memtier --home PATH`"
         )
     make_private_folder(home)
     with suppress(OSError):  # a read-only disk

@@ -39,6 +39,7 @@ from memtier_plugin.core.hookspecs import (
     OverviewKind,
     WebPage,
 )
+from memtier_plugin.core.installation import install_command
 
 if TYPE_CHECKING:
     from memtier_plugin.core.records import Entry, EventPayload, Fact, FactDraft, JournalEvent
@@ -357,7 +358,8 @@ def find_profiles(store: Any, name: str | None) -> Sequence[Any]:
     profiles = _extensions().hook.memtier_profiles(store=store, name=name)
     if profiles is None:
         raise SettingsError(
-            "profiles of people need a package that is missing: pip install memtier-papers"
+            "profiles of people need memtier-papers, which is missing: "
+            f"run `{install_command('memtier-papers')}`"
         )
     return cast("Sequence[Any]", profiles)
 

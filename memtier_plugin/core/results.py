@@ -73,7 +73,7 @@ class PromptEvent(GivenRecord, frozen=True, kw_only=True):
 
     ``visible_since``: the prompt already contains the session from then on, so its lines are not
     injected again, nor, with ``keeps_injected``, those injected since.
-    ``kind`` is what the host knows of the prompt; None leaves it to rules.
+    ``kind`` is the kind of prompt, if the host knows it; otherwise rules decide.
     ``caution`` opens the block, for hosts that frame it in their own words.
     ``acknowledges``: the host will confirm that the prompt has the block (`MemTier.acknowledge`).
     """
@@ -160,7 +160,7 @@ class RecallRequest(CheckedRecord, frozen=True, kw_only=True):
         run_id: the run to credit for what is injected.
         purpose: ``inject`` is credited when its run ends, and leaves tool and external text out of
             the block; ``offer`` does the same for a host that may exit before: it counts as
-            ``inject`` once `MemTier.acknowledge` is called, and until then for nothing; ``preview``
+            ``inject`` once `MemTier.acknowledge` is called, and is nothing until then; ``preview``
             shows a person the same block, and is not credited; ``ask`` keeps only lines that may
             answer a question.
         k: how many lines may be injected.
@@ -268,7 +268,7 @@ class Hit(Record, frozen=True, kw_only=True):
     ``sources`` holds the entry itself, or a fact's source entries, in a fixed order.
     ``note`` is a caveat for the reader (for example that an older fact exists), ``proof`` its
     basis.
-    ``calls`` is how calls that rested on it went; rankings do not contain it.
+    ``calls`` holds the outcomes of tool calls that rested on it; rankings ignore it.
     ``evidence`` is its absolute evidence, and ``probability`` how likely it is part of what the
     query needs; None if not judged.
     """

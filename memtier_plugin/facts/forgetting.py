@@ -61,7 +61,7 @@ def find_with_dependents(
             stored = reader.items(reader.ids_in_session(agent, session))
             in_session = [i for i, line in stored.items() if _may_name(viewer, line)]
             if not in_session:
-                raise NotFound(f"{agent} has no session {session!r}")
+                raise NotFound(f"{agent} has no session {session!r}; `memtier sessions` lists them")
             requested += [identity for identity in in_session if identity not in by_id]
         items = [stored.item for stored in reader.items(requested).values()]
         entries = [item.id for item in items if isinstance(item, Entry)]

@@ -233,8 +233,8 @@ def show_timeline(reader: Reader, subject: str, viewer: Asker | None) -> list[Fa
     views = [view for view in about if view.state in ("active", "superseded")]
     if not views:
         similar = ", ".join(map(repr, _similar_subjects(reader, name, viewer)))
-        suggestion = f"; there are {similar}" if similar else ""
-        raise NotFound(f"no facts about {subject!r}{suggestion}")
+        suggestion = f"there are {similar}" if similar else "`memtier facts list` shows them all"
+        raise NotFound(f"no facts about {subject!r}; {suggestion}")
     views = [view for view in views if not view.fact.shelf] or views
     return sorted(views, key=lambda view: (normalise(view.fact.relation), holds_since(view.fact)))
 

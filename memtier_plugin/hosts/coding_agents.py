@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import SettingsError, Unsupported
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.hosts import yaml_settings
 from memtier_plugin.hosts.config_files import (
     format_json,
@@ -37,8 +38,8 @@ def require_mcp() -> None:
     """
     if find_spec("mcp") is None or find_spec("mcp_types") is None:  # mcp_types: since SDK 2
         raise Unsupported(
-            f"`memtier mcp` needs the MCP SDK 2, and {sys.prefix} lacks it: `./install.sh` in "
-            "MemTier's checkout brings it; or pip install 'memtier[mcp]' (there: '.[mcp]')"
+            "`memtier mcp` needs the MCP SDK 2, which is missing: "
+            f"run `{install_command('memtier[mcp]')}`"
         )
 
 

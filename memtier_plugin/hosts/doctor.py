@@ -317,7 +317,7 @@ def _check_openclaw_paths(plugins: Mapping[str, Any], again: str) -> Iterator[He
     copies = [path for path in (install.openclaw_copy(),) if path.is_dir()]
     for path in ours:
         if not install.read_plugin_manifest(path):
-            yield _error("OpenClaw's path to the plugin leads nowhere", str(path), again)
+            yield _error("OpenClaw's path to the plugin does not exist", str(path), again)
     for path in [*ours, *copies]:
         version = install.read_plugin_manifest(path).get("version")
         if version and version != memtier_plugin.__version__:

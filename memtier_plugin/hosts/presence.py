@@ -85,6 +85,17 @@ def find_hosts(home: Path) -> Iterator[HostPresence]:
             yield HostPresence(host, seen or "no longer here", projects.get(host))
 
 
+def find_connected(home: Path) -> dict[str, datetime | None]:
+    """Return when each host that has MemTier last called it, or None if it never did."""
+    installed = {record.get("host") for record in read_installed(home).values()}
+    calls = last_calls(home)
+    return {
+        host: calls.get(host)
+        for host in (*HOSTS, *CODING_AGENTS)
+        if host in installed or (host in calls and _configures_memtier(host))
+    }
+
+
 def find_places(host: str) -> tuple[Path, list[Path]]:
     """Return a host's folder, and its files that name MemTier once set up."""
     if host == "hermes":
@@ -141,8 +152,8 @@ def find_silent_hosts(home: Path, now: datetime) -> Iterator[HealthFinding]:
         if since is None or now - since < SILENCE:
             continue
 
-        top, configs = find_places(host)
-        if host not in installed and not any(map(_names_memtier, configs)):
+        top, _ = find_places(host)
+        if host not in installed and not _configures_memtier(host):
             continue  # it was uninstalled
         used = last_use(host)
         if used and used > since + SILENCE:
@@ -157,9 +168,12 @@ def _installed_at(home: Path) -> datetime | None:
     return None
 
 
-def _names_memtier(path: Path) -> bool:
-    with suppress(OSError):
-        return b"memtier" in path.read_bytes()
+def _configures_memtier(host: str) -> bool:
+    """Return whether a host's configuration names MemTier."""
+    for path in find_places(host)[1]:
+        with suppress(OSError):
+            if b"memtier" in path.read_bytes():
+                return True
     return False
 
 

@@ -256,7 +256,9 @@ class Confidences:
             stored = reader.items(reader.ids_in_session(self._actor.agent, session))
         items = [i for i, line in stored.items() if _is_of(line.item, sender)]
         if not items:
-            raise NotFound(f"{self._actor.agent} has no session {session!r}")
+            raise NotFound(
+                f"{self._actor.agent} has no session {session!r}; `memtier sessions` lists them"
+            )
         self._mark(items, session, sender)
         return tuple(items)
 

@@ -60,7 +60,10 @@ def select_items(store: Store, selection: Selection) -> tuple[list[str], list[st
         if selection.has_conditions:
             matches = _match_conditions(store, reader, selection)
             if not matches:
-                raise NotFound(f"no items match {selection.describe()}")
+                raise NotFound(
+                    f"no items match {selection.describe()}; `memtier log` and `memtier sessions` "
+                    "show what is stored"
+                )
             ids += matches
         tiers = {item.id: item.tier for item in reader.list_items(ids)}
     entries = sorted(identity for identity, tier in tiers.items() if tier == "episodic")
@@ -94,7 +97,7 @@ def filter_by_words(store: Store, reader: Reader, ids: Sequence[str], query: str
     words = store.tokenizer.words
     requested = set(words(query))
     if not requested:
-        raise NotFound(f"{query!r} has no word to look for")
+        raise NotFound(f"{query!r} has no word to search for; use words of the lines")
     return [item.id for item in reader.list_items(ids) if requested <= set(words(item.text))]
 
 

@@ -115,7 +115,7 @@ def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
                 store.catch_up_all()
             check = store.check_index()
             bad, notices = reader.bad_lines(), reader.notices()
-            counts = ", ".join(f"{number} {kind}" for kind, number in reader.counts().items())
+            counts = reader.counts()
     except IndexProblem as error:
         yield HealthFinding("error", str(error), store.index_location, "memtier reindex")
         return
@@ -148,7 +148,9 @@ def _check_index(store: Store, now: datetime) -> Iterator[HealthFinding]:
             store.index_location,
             "memtier reindex",
         )
-    yield HealthFinding("ok", f"the index is sound: {counts}", store.index_location)
+    kinds = ("entries", "facts", "summaries", "forgotten")
+    shown = ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
+    yield HealthFinding("ok", f"the index is sound: {shown}", store.index_location)
 
 
 def _check_embedding(store: Store, _now: datetime) -> Iterator[HealthFinding]:
@@ -206,9 +208,7 @@ def _check_hooks(store: Store, _now: datetime) -> Iterator[HealthFinding]:
                     "the message says what is wrong; the host's log has the trace",
                 )
         if silent := silence_of(store, agent, marks):
-            yield HealthFinding(
-                "error", silent, agent, "`memtier install` for its host sets what it needs again"
-            )
+            yield HealthFinding("error", silent, agent, "run `memtier install` for its host again")
     for plugin in plugin_errors():
         yield HealthFinding(
             "warn",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -262,6 +262,21 @@ def read_hook_marks(store: Store) -> dict[str, dict[str, Any]]:
     except OSError:
         return {}
     return {decode_file_name(folder, n.removesuffix(".json")): _load(folder / n) for n in names}
+
+
+def list_calls(
+    hooks: Mapping[str, Mapping[str, Any]], waits: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield the mark of each agent's hook, with the latency that the host measured if it did.
+
+    Args:
+        hooks: what `read_hook_marks` returned.
+        waits: what `read_waits` returned.
+    """
+    for agent in sorted({*hooks, *waits}):
+        marks, waited = hooks.get(agent, {}), waits.get(agent, {})
+        for hook in {**marks, **waited}:
+            yield agent, hook, {**marks.get(hook, {}), **waited.get(hook, {})}
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -434,5 +434,8 @@ def find_recall(
         matches = [e for e in matches if (RecallEvent.of(e).sender or "") == sender]
     if len(matches) != 1:
         count = "more than one recall" if matches else "no recall"
-        raise NotFound(f"the journal of {project!r} has {count} {recall_id!r} of {agent}")
+        raise NotFound(
+            f"the journal of {project!r} has {count} {recall_id!r} of {agent}; "
+            "`memtier log` shows the ids"
+        )
     return matches[0]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.hookspecs import hookimpl
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.core.records import Entry, Fact, JournalEvent
 from memtier_plugin.core.settings.schema import Settings, Telemetry
 from memtier_plugin.telemetry.state import ExportState, WrittenRecords
@@ -106,7 +107,7 @@ class Watch:
 
 def _describe(error: Exception) -> str:
     if isinstance(error, ImportError):
-        return f"{error}: `pip install 'memtier[otel]'` installs its requirements"
+        return f"{error}: run `{install_command('memtier[otel]')}`"
     return f"{type(error).__name__}: {error}"
 
 

@@ -106,7 +106,10 @@ class Team:
         repository = Repository.of(workspace) if workspace else None
         # A repository's configuration may name a work tree that is elsewhere.
         if repository is None or not _is_within(workspace, repository.top):
-            raise NotFound(f"{workspace}: not a work tree of git, or there is no git here")
+            raise NotFound(
+                f"{workspace}: not a work tree of git, or git is not installed; "
+                "`git init` makes one"
+            )
         folder = (repository.top / FOLDER).parent.resolve()
         if folder in (home := memory.home.resolve(), *home.parents):
             raise UnsafePath(f"{folder} has the home: it must not get into a repository")

@@ -138,7 +138,7 @@ def parse_lines(location: str, data: bytes, bad: list[str]) -> Iterator[Line]:
             lacks = "missing: " if isinstance(error, KeyError) else ""
             bad.append(f"{location}:{number}: {lacks}{error!s:.{_MOST_WHY}}")
             if len(bad) - before >= _MOST_BAD:
-                bad.append(f"{location}: {_MOST_BAD} lines are no facts: the rest was not read")
+                bad.append(f"{location}: {_MOST_BAD} lines are not facts; the rest was not read")
                 return
 
 

@@ -22,6 +22,7 @@ from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.facts.views import FactView
 from memtier_plugin.hosts.presence import describe_silent_hosts
 from memtier_plugin.memory import MemTier
+from memtier_plugin.operations.hook_calls import list_calls
 from memtier_plugin.telemetry.bill import read_bill
 from memtier_plugin.telemetry.prometheus import CONTENT_TYPE, JournalMetrics
 from memtier_plugin.views.history import LineHistory
@@ -318,14 +319,11 @@ class HealthPages(PagePart):
         status = self._memory.status()
         now = self._memory.actor.clock()
         status["degraded"] += describe_silent_hosts(self._memory.home, now)
-        noted, waits = status["hooks"], status["waits"]
-        latency = []
-        for agent in sorted({*noted, *waits}):
-            measured_here = {
-                hook: mark for hook, mark in noted.get(agent, {}).items() if "last_ms" in mark
-            }
-            for hook, mark in {**measured_here, **waits.get(agent, {})}.items():
-                latency.append({"agent": agent, "hook": hook, **mark})
+        latency = [
+            {"agent": agent, "hook": hook, **mark}
+            for agent, hook, mark in list_calls(status["hooks"], status["waits"])
+            if "last_ms" in mark
+        ]
         return self._pages.page(
             request, "health.html", title="Health", status=status, latency=latency
         )

@@ -214,7 +214,7 @@ def test_nothing_is_written_without_a_yes(home: Path, editor: Editor) -> None:
     shown = edit("facts", "--dry-run").stdout
     assert "~ The fox sleeps in the red barn." in shown and "→ The fox sleeps in the blue" in shown
     assert "1 changes would be written" in shown
-    assert "--yes changes it" in edit("facts", code=2).stderr
+    assert "give --yes" in edit("facts", code=2).stderr
     assert kept_texts(home) == []
     master, slave = os.openpty()
     process = memtier("edit", "facts", stdin=slave)

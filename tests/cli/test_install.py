@@ -351,7 +351,7 @@ def test_the_host_s_model_by_consent(hosts: Path, home: Path) -> None:
     assert "+  model: host" in shown
     run_install("hermes", "--use-host-model", "--no-canary")
     assert '+ "host_model": true' in shown
-    assert "at most 200 calls, 2000000 tokens and 0 of money a day" in " ".join(shown.split())
+    assert "at most 200 calls, 2000000 tokens and a cost of 0 a day" in " ".join(shown.split())
     assert document("hermes", "--no-canary")["host_model"], "it stays consented to"
     assert document("hermes", "--no-host-model", "--no-canary")["host_model"] is None
     assert document("hermes", "--uninstall")["host_model"] is None

@@ -18,6 +18,7 @@ import pytest
 from msgspec import structs
 
 from memtier_plugin.core import hookspecs, plugins
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.core.settings.yaml_file import all_keys, plugin_sections
 from memtier_plugin.core.structs import Record
@@ -362,10 +363,11 @@ def test_a_setting_without_its_package_is_told(
     only(Profiles())
     with MemTier.open(home, settings=setting) as memory:
         say_each(memory, "The harbour flag is green.")
-        assert any("pip install memtier-papers" in each for each in memory.status()["warnings"])
+        command = install_command("memtier-papers")
+        assert any(command in each for each in memory.status()["warnings"])
         recall = memory.recall("Which flag is green?")
         assert recall.hits
-        assert "pip install memtier-papers" in recall.label
+        assert command in recall.label
 
 
 def test_the_same_failure_is_logged_once(only: Any, caplog: pytest.LogCaptureFixture) -> None:

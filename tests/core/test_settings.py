@@ -465,7 +465,8 @@ def test_environment(home: Path) -> None:
         settings.redaction, enabled=False, allow=("a", "b,c")
     )
     assert refusal(home, "p", env={"MEMTIER_RETRIEVAL__KK": "3"}) == (
-        "environment MEMTIER_RETRIEVAL__KK: unknown key; did you mean 'MEMTIER_RETRIEVAL__K'?"
+        "environment MEMTIER_RETRIEVAL__KK: unknown key; did you mean 'MEMTIER_RETRIEVAL__K'? "
+        "`unset MEMTIER_RETRIEVAL__KK` removes it"
     )
     assert refusal(home, "p", env={"MEMTIER_PAPER__K": "x"}).startswith(
         "environment MEMTIER_PAPER__K: paper.k is 'x'; expected a whole number"

@@ -16,6 +16,7 @@ import yaml
 import memtier_plugin
 from memtier_plugin.cli.install import _next_step
 from memtier_plugin.core.errors import LedgerWriteError, SettingsError, Unsupported
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.hosts import coding_agents, install
 from memtier_plugin.hosts.agent_canary import converse, run_agent_canary
 from memtier_plugin.hosts.doctor import ask_codex, check_agents, try_agents
@@ -154,7 +155,7 @@ def test_what_is_missing_is_said_first(
     monkeypatch.setattr("memtier_plugin.hosts.coding_agents.find_spec", lambda name: None)
     for arguments in (("claude-code",), ("claude-code", "--dry-run")):
         refused = run_memtier("--home", home, "install", *arguments, code=1).output
-        assert "needs the MCP SDK" in refused and "./install.sh" in refused
+        assert "needs the MCP SDK" in refused and install_command("memtier[mcp]") in refused
     assert files(folder) == before and not home.exists()
 
 

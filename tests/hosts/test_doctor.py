@@ -107,7 +107,7 @@ def test_what_was_installed_is_well(home: Path, host: str, monkeypatch: pytest.M
         ),
         (lambda p: entry(p)["hooks"].update(timeoutMs=100), "a recall may be cut off"),
         (lambda p: entry(p)["config"].update(colour="red"), "refuses MemTier's configuration"),
-        (lambda p: p["load"].update(paths=["/gone/hooks/openclaw"]), "leads nowhere"),
+        (lambda p: p["load"].update(paths=["/gone/hooks/openclaw"]), "does not exist"),
         (lambda p: p.pop("load"), "names no folder with the plugin"),
         (lambda p: entry(p)["config"].update(command=["/gone/memtier"]), "cannot start"),
         (lambda p: entry(p)["config"].update(command="memtier"), "not a list of strings"),

@@ -23,6 +23,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.settings.load import bind_workspace
 from memtier_plugin.hooks.resident import ResidentClient
@@ -396,4 +397,4 @@ def test_start_without_the_sdk(home: Path, tmp_path: Path) -> None:
         timeout=PATIENCE,
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert "pip install 'memtier[mcp]'" in done.stderr and done.stderr.count("\n") == 1
+    assert install_command("memtier[mcp]") in done.stderr and done.stderr.count("\n") == 1

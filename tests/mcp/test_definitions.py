@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.hooks import tools
 from memtier_plugin.mcp.definitions import INSTRUCTIONS, MAX_QUERY_CHARS, TOOLS
 from memtier_plugin.mcp.server import (
@@ -130,7 +131,7 @@ def test_the_command_refuses(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "relative" in relative
     monkeypatch.setattr("memtier_plugin.hosts.coding_agents.find_spec", lambda name: None)
     missing = run_memtier("--home", home, "--project", "p", "mcp", code=1).output
-    assert missing.count("\n") == 1 and "pip install 'memtier[mcp]'" in missing
+    assert missing.count("\n") == 1 and install_command("memtier[mcp]") in missing
 
 
 def test_the_token_is_private_and_kept(home: Path) -> None:

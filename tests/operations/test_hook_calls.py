@@ -169,10 +169,9 @@ def test_in_the_table(home: Path) -> None:
     note_waits(home, "hermes", calls(1234), now + timedelta(seconds=1))
     shown = CliRunner().invoke(main, ["--home", str(home), "--project", "p", "status"]).output
     rows = {tuple(line.split()[:2]): line.split()[2:] for line in shown.splitlines()}
-    when = f"{now:%Y-%m-%d %H:%M}".split()
-    assert rows[AGENT, "agent_end"] == ["1234", "4321", *when, "2"]
-    assert rows[AGENT, "before_prompt_build"] == ["35", "35", *when, "2", "1"]
-    assert rows["mine.main", "session_end"][:2] == ["11", "11"]
+    assert rows[AGENT, "agent_end"] == ["just", "now", "1234", "4321", "2"]
+    assert rows[AGENT, "before_prompt_build"] == ["just", "now", "35", "35", "2", "1"]
+    assert rows["mine.main", "session_end"] == ["just", "now", "11", "11", "1"]
 
 
 @node

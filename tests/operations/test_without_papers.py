@@ -15,6 +15,7 @@ from memtier_plugin import MemTier
 from memtier_plugin.core import hookspecs, plugins
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.events import payload_of, plugin_payload
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.core.records import decode_event
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.settings.yaml_file import all_keys, plugin_sections
@@ -62,8 +63,9 @@ def test_settings_of_a_missing_plugin_are_named(home: Path, proxy: str) -> None:
     with MemTier.open(home, "p", settings=settings) as memory:
         degraded = "\n".join(map(str, memory.status()["degraded"] + memory.status()["warnings"]))
     names = ("attribution.proxy (call)", "gate.mode (call)", "ask.mode (call)")
+    command = install_command("memtier-papers")
     for name in names:
-        assert f"{name} needs a package that is missing: pip install memtier-papers" in degraded
+        assert f"{name} needs memtier-papers, which is missing: run `{command}`" in degraded
     for name in ("people", "consolidation.tools"):
         assert f"{name} ({home / 'config.yaml'}:" in degraded
 
@@ -118,5 +120,6 @@ def test_a_question_is_answered_from_the_log_instead(home: Path) -> None:
             memory.record([line], session_id="s")
             reply = memory.ask("Where was my dog Rex born?")
     assert reply.text == "In Oslo."
-    missing = "ask.mode (call) needs a package that is missing: pip install memtier-papers"
+    command = install_command("memtier-papers")
+    missing = f"ask.mode (call) needs memtier-papers, which is missing: run `{command}`"
     assert reply.problem == missing

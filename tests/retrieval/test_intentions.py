@@ -220,3 +220,17 @@ def test_triggers() -> None:
     assert "王医" in read_trigger("下次见到王医生，提醒我问化验结果。", day).words
     assert asks_what_is_due("Welche Fristen habe ich im Oktober?")
     assert not asks_what_is_due("Why does the login page flicker?")
+
+
+def test_todo_says_that_nothing_is_kept(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where intentions are off, an empty list is no news: the setting and its file are named."""
+    with MemTier.open(home, "q", "a") as memory:
+        say(memory, "I prefer tea to coffee.")
+    write_config(home, {"facts": {"intentions": False}})
+    main(["--home", str(home), "--project", "q", "todo"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "`facts.intentions: true` in " in shown and str(home / "config.yaml") in shown
+    assert "Nothing to do" not in shown
+    write_config(home, {"facts": {"intentions": True}})
+    main(["--home", str(home), "--project", "q", "todo"], standalone_mode=False)
+    assert capsys.readouterr().out == "Nothing to do.\n"

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from memtier_plugin.cli.doctor import status_view
-from memtier_plugin.cli.views import make_console
+from memtier_plugin.cli.status import describe_stored
 from memtier_plugin.core.errors import LimitReached
 from memtier_plugin.core.results import RunContext, RunEvent
 from memtier_plugin.hooks.host_hooks import agent_end
@@ -101,7 +100,7 @@ def test_a_host_goes_on_and_is_told(home: Path) -> None:
         assert not list(memory.entries())
 
 
-def test_disk_use_is_told_by_tier(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_disk_use_is_told_by_tier(home: Path) -> None:
     """`status` has the bytes of every tier and of the index, and a person reads them."""
     with MemTier.open(home) as memory:
         say(memory, "the fox sleeps")
@@ -111,8 +110,8 @@ def test_disk_use_is_told_by_tier(home: Path, capsys: pytest.CaptureFixture[str]
         assert disk["total"] == sum(disk[name] for name in parts)
         entries = sum(path.stat().st_size for path in memory.folder.glob("episodic/*/*.jsonl"))
         assert disk["today"] == entries <= disk["episodic"]
-        make_console().print(status_view(memory.status()))
-    assert "disk" in capsys.readouterr().out
+        stored = f"2 entries, 1 fact from 2 sessions; {protocol.describe_usage(disk)}"
+        assert describe_stored(memory.status()) == stored
     assert [protocol.format_bytes(n) for n in (0, 999, 1000, 2.5e6, 3e12)] == [
         "0 bytes",
         "999 bytes",

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from memtier_plugin.cli.main import main
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.memory import MemTier
 from memtier_plugin.web.snapshot import export_html
 
@@ -66,4 +67,4 @@ def test_without_the_extra(shop: MemTier, monkeypatch: pytest.MonkeyPatch, missi
     for words in (["web"], ["export", "--html", "x.html"]):
         command = ["--home", str(shop.home), "--project", "shop", *words]
         result = CliRunner().invoke(main, command)
-        assert result.exit_code == 1 and "pip install 'memtier[web]'" in result.output
+        assert result.exit_code == 1 and install_command("memtier[web]") in result.output

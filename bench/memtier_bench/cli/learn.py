@@ -24,20 +24,20 @@ COMMANDS: Final = {
     ),
     "router": CommandSpec(f"{_HERE}.learn_router", "Train the router of depth auto on a data set."),
     "export": CommandSpec(
-        f"{_HERE}.learn_export", "Write what trainers of real models read, from a data set."
+        f"{_HERE}.learn_export", "Write training data for other trainers, from a data set."
     ),
     "revert": CommandSpec(
         f"{_HERE}.learn_log", "Undo what was learned last, or the line with this ID of the log."
     ),
     "weights": CommandSpec(
-        f"{_HERE}.learn_weights", "Learn ranking weights, and test them on what is held out."
+        f"{_HERE}.learn_weights", "Learn ranking weights, and test them on held-out questions."
     ),
 }
 
 
 @click.group(cls=LazyGroup, sections={"Commands": dict(sorted(COMMANDS.items()))})
 def learn() -> None:
-    """Learn from this project's use, and show or undo what was learned."""
+    """Learn from this project's use; show or undo what was learned."""
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from memtier_plugin.cli.scope import CliCommand, Scope, progress_bar
 @sample_option("all")
 @click.pass_obj
 def export(scope: Scope, /, folder: Path, **options: Any) -> None:
-    """Write what trainers of real models read, from a data set."""
+    """Write training data for other trainers, from a data set."""
     from memtier_bench.training_export import export_training_rows
 
     with progress_bar() as tell:

@@ -29,7 +29,7 @@ LEAST_QUESTIONS: Final = 100  # for a result to be applied
 @limit_option()
 @sample_option("all")
 @click.option(
-    "--apply", "applies", is_flag=True, help="Use what is better, unless the gate refuses it."
+    "--apply", "applies", is_flag=True, help="Apply what is better, unless the gate rejects it."
 )
 @click.pass_obj
 def router(scope: Scope, /, applies: bool, **options: Any) -> None:

@@ -26,18 +26,22 @@ _EXISTING = click.Path(exists=True, path_type=Path)
     metavar="PATH",
     help="A data set of `memtier bench`; can be given again.",
 )
-@click.option("--history", is_flag=True, help="This project's own recalls that are known to help.")
+@click.option(
+    "--history",
+    is_flag=True,
+    help="Learn from this project's recalls that helped.",
+)
 @click.option(
     "--sample", type=click.IntRange(1), metavar="N", help="Ask only N questions of each data set."
 )
 @click.option(
-    "--apply", "applies", is_flag=True, help="Use what gains, unless the gate refuses it."
+    "--apply", "applies", is_flag=True, help="Apply what gains, unless the gate rejects it."
 )
 @click.pass_obj
 def weights(
     scope: Scope, data: tuple[Path, ...], history: bool, sample: int | None, applies: bool
 ) -> None:
-    """Learn ranking weights, and test them on what is held out."""
+    """Learn ranking weights, and test them on held-out questions."""
     if bool(data) == history:
         raise click.UsageError("give either --data or --history")
     opened = scope.open() if history else open_for_data(scope, writes=applies)

@@ -47,7 +47,7 @@ def facts_option(default: str) -> OptionDecorator:
         "--facts",
         type=click.Choice(["none", "dataset", "extracted"]),
         default=default,
-        help=f"Give it facts: those of the data set, or those a consolidation makes [{default}].",
+        help=f"Facts to store: the data set's, or those a consolidation makes [{default}].",
     )
 
 

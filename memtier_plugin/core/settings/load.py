@@ -188,7 +188,9 @@ def _is_section(path: KeyPath, source: str) -> bool:
 
 def _hint(name: str, names: Iterable[str], best: list[str] | None = None) -> str:
     near = best or difflib.get_close_matches(name, names, 1, 0.5)
-    return f"did you mean {near[0]!r}?" if near else "`memtier config show` lists the keys"
+    return (
+        f"did you mean {near[0]!r}?" if near else "remove it: `memtier config show` lists the keys"
+    )
 
 
 def _set(layer: _Layer, path: KeyPath, value: Any, source: str, kind: _Kind) -> None:
@@ -313,7 +315,10 @@ def _environment_layer(env: Mapping[str, str]) -> _Layer:
             continue
         path = names.get(name) or tuple(name.removeprefix("MEMTIER_").lower().split("__"))
         if name not in names and not missing_package(path):
-            raise SettingsError(f"environment {name}: unknown key; {_hint(name[:80], names)}")
+            raise SettingsError(
+                f"environment {name}: unknown key; {_hint(name[:80], names)} "
+                f"`unset {name[:80]}` removes it"
+            )
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):

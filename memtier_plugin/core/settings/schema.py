@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Final, Literal, NamedTuple, TypeVar, cast
 
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.core.results import Depth, FloorLevel
 from memtier_plugin.core.structs import Record
 
@@ -328,8 +329,6 @@ class Settings(Record, frozen=True, kw_only=True):
 
     def missing(self, *names: str) -> list[str]:
         """Return which packages to install for unserved keys, of these names or all."""
-        return [
-            f"{key} needs a package that is missing: pip install memtier-papers"
-            for key in self.unserved
-            if not names or key.partition(" ")[0] in names
-        ]
+        keys = [key for key in self.unserved if not names or key.partition(" ")[0] in names]
+        remedy = f"run `{install_command('memtier-papers')}`" if keys else ""
+        return [f"{key} needs memtier-papers, which is missing: {remedy}" for key in keys]

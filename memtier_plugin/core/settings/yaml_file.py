@@ -64,7 +64,10 @@ def read_config_text(path: Path, *, within: Path | None = None) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+        raise SettingsError(
+            f"{path} cannot be read: {error.strerror}; make {path.parent} a folder that you may "
+            "read, or name another home: `memtier --home PATH`"
+        ) from error
     if len(data) > MAX_BYTES:
         raise SettingsError(f"{path} is larger than {MAX_BYTES} bytes, too large for settings")
     try:
@@ -150,7 +153,9 @@ class YamlFile:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise SettingsError(f"{source}: a key must be a plain word")
             if key in lines:
-                raise SettingsError(f"{source}: {key!r} is set twice, first at {lines[key]}")
+                raise SettingsError(
+                    f"{source}: {key!r} is set twice, first at {lines[key]}; keep one"
+                )
             lines[key] = source
             yield key, child, source
 

@@ -88,7 +88,7 @@ def load_plan(store: Store) -> PurgePlan | None:
         raise LedgerError(f"cannot read {path}: {error}") from error
     except (ValueError, TypeError, KeyError) as error:
         raise LedgerError(
-            f"{path} is not what was written ({error}); delete it and purge again"
+            f"{path} differs from what was written ({error}); delete it and purge again"
         ) from error
 
 

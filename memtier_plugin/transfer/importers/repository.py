@@ -71,7 +71,7 @@ def read_git(path: Path, skip: SkipCallback) -> Iterator[Session]:
     """Yield the commits of a work tree, oldest first, and the lessons of those taken back."""
     repository = Repository.of(path)
     if repository is None:
-        raise ImportFileError(f"{path}: not a work tree of git, or there is no git here")
+        raise ImportFileError(f"{path}: not a work tree of git, or git is not installed")
     label = repository.top.name
     for commit in in_time(_commits(repository, skip)):
         text = f"Commit {commit.name[:8]} by {commit.author}: {commit.subject}"

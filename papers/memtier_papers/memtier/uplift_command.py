@@ -27,7 +27,7 @@ _FIGURES: Final = ("shown", "withheld", "uplift", "95 %")
 @click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete_items)
 @click.option("--kind", metavar="NAME", help="Only lines of a kind: user, assistant, fact, how-to.")
 @limit_option(20, "How many lines to show.")
-@click.option("--propose", is_flag=True, help="Propose to forget what never helped, too.")
+@click.option("--propose", is_flag=True, help="Also propose to forget lines that never helped.")
 @click.pass_obj
 def uplift(scope: Scope, ids: tuple[str, ...], kind: str | None, limit: int, propose: bool) -> None:
     """Show which lines help or harm, by runs that went without them."""

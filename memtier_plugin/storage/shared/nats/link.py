@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from memtier_plugin.core.concurrency import Mutex
 from memtier_plugin.core.errors import LedgerError, Unsupported
 from memtier_plugin.core.formats import from_iso
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.storage.shared.nats.messages import inbox
 from memtier_plugin.storage.shared.protocol import Refused, Unreachable, seconds_left
 
@@ -489,7 +490,10 @@ def check_driver() -> None:
     try:
         import nats  # noqa: F401
     except ImportError as error:
-        raise Unsupported("a shared ledger in NATS needs: pip install 'memtier[nats]'") from error
+        raise Unsupported(
+            "a shared ledger in NATS needs nats-py, which is missing: "
+            f"run `{install_command('memtier[nats]')}`"
+        ) from error
 
 
 def _name(error: BaseException) -> str:

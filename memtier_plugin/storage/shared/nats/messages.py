@@ -162,7 +162,7 @@ def parse_tip(seq: int, headers: Mapping[str, str]) -> Tip:
         tag, first, number, epoch, purge, days = parse_json_text(headers[HEADER])
     except (KeyError, TypeError, ValueError) as error:
         raise LedgerError(
-            f"message {seq} on the server is none of MemTier's: remove it with `nats stream rmm`"
+            f"message {seq} on the server is not MemTier's: remove it with `nats stream rmm`"
         ) from error
     return Tip(seq, tag, first, number, epoch, purge if number else seq, tuple(days))
 

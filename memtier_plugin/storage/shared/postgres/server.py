@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote_from_bytes, unquote_to_bytes, urlsplit
 
 from memtier_plugin.core.errors import LedgerError, Unsupported
+from memtier_plugin.core.installation import install_command
 from memtier_plugin.storage.shared.protocol import MachineGrant, Refused, Unreachable, Untrusted
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def import_psycopg() -> None:
         import psycopg  # noqa: F401
     except ImportError as error:
         raise Unsupported(
-            "a shared ledger needs psycopg: pip install 'memtier[postgres]'"
+            "a shared ledger in PostgreSQL needs psycopg, which is missing: "
+            f"run `{install_command('memtier[postgres]')}`"
         ) from error
 
 
