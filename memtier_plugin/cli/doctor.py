@@ -28,7 +28,7 @@ from memtier_plugin.cli.views import (
     safe_text,
     table_view,
 )
-from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.errors import HomeTooNew, NotFound
 from memtier_plugin.hosts import doctor as hosts_doctor
 from memtier_plugin.hosts.presence import describe_silent_hosts
 from memtier_plugin.hosts.self_check import check_installation
@@ -62,6 +62,9 @@ def doctor(ctx: click.Context, fix: bool, skip_hosts: bool) -> None:
                             f"fixed: {repair.what}: {escape_controls(repair.where)}", err=True
                         )
             results = [*memory.doctor(), *results]
+    except HomeTooNew as error:
+        what, _, remedy = str(error).rpartition(": ")
+        results.append(HealthFinding("error", what, str(scope.path), remedy))
     except NotFound as error:
         if not results:
             raise
