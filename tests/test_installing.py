@@ -316,7 +316,7 @@ def test_what_the_workflows_run_exists() -> None:
     """Each `make` goal of a workflow is one of the Makefile, and no job may write."""
     goals = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     run: list[str] = []
-    for name in ("check", "nightly"):
+    for name in ("check", "nightly", "windows"):
         path = ROOT / ".github" / "workflows" / f"{name}.yml"
         workflow = yaml.safe_load(path.read_text("utf-8"))
         assert workflow["permissions"] == {"contents": "read"}
