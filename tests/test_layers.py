@@ -129,7 +129,7 @@ HOMES = {
 # What hooks never load: libraries of a feature, a background job or a command, and what they bring.
 FEATURES = {
     *("apscheduler", "click", "detect_secrets", "huggingface_hub", "jinja2", "joblib", "model2vec"),
-    *("openai", "pydantic", "rank_bm25", "requests", "rich", "ruamel.yaml"),
+    *("openai", "pydantic", "rank_bm25", "requests", "rich", "ruamel.yaml", "sqlite_vec"),
 }
 
 # What brings the packages of agent frameworks, which are not installed here.
