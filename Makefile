@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train model test-model test-runtimes test-runtimes-all test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom screenshots cross-encoder pair-model image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train model test-model test-runtimes test-runtimes-all test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom screenshots sizes cross-encoder pair-model image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -119,6 +119,9 @@ dist: .venv/.dist # wheel and sdist, as they would be published, and their bill 
 	.venv/dist/bin/python -m build --outdir dist
 	.venv/dist/bin/twine check --strict dist/*
 	$(MAKE) sbom
+
+sizes: .venv/.dev # of the wheel and of each dependency, and the time of its import: docs/architecture.md
+	$(BIN)/python scripts/sizes.py
 
 # CycloneDX, of what a user of the wheel with its usual extras gets.
 sbom: .venv/.dist

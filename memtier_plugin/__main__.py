@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 
 from memtier_plugin import __version__
-from memtier_plugin.cli.commands import find_commands, render_help
 
 
 def run() -> None:
     """Run the command line; help and version are shown without importing click."""
+    try:
+        from memtier_plugin.cli.commands import find_commands, render_help
+    except ImportError as refusal:  # of this platform; these need only the standard library
+        sys.exit(f"memtier: {refusal}")
     if sys.argv[1:] in (["-h"], ["--help"]):
         sys.stdout.write(render_help(find_commands()) + "\n")
     elif sys.argv[1:] == ["--version"]:

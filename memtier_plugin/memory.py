@@ -73,6 +73,7 @@ class MemTier(Services):
             SettingsError: a configuration file or key is wrong.
             NotFound: there is no such project and ``create`` is off.
             UnsafePath, LedgerWriteError: the home is another user's, or cannot be created.
+            HomeTooNew: a newer MemTier wrote the home.
         """
         where = resolve_home(home)
         if not isinstance(settings, Settings):

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,11 +16,12 @@ from typing import Any
 import pytest
 import yaml
 
+from memtier_plugin import __version__
 from tests.test_packaging import ROOT, built, run
 
 __all__ = ["built"]  # a fixture
 INSTALL = ROOT / "install.sh"
-TOOLS = ("sh", "sed", "uname", "ls", "readlink", "dirname", "rm", "mkdir", "ln", "cat")
+TOOLS = ("sh", "sed", "uname", "ls", "readlink", "dirname", "rm", "mkdir", "ln", "cat", "cp", "mv")
 
 
 @pytest.fixture
@@ -87,7 +89,7 @@ def test_uv_is_quicker(user: Path) -> None:
     """Packages are fetched by uv, the user's or one that pip brings; by pip where that fails."""
     tools = user.with_name("tools")
     shown = install(user, "--dry-run", PYTHON=sys.executable).stdout
-    assert "-m pip install" in shown and "/.local/share/memtier/bin/uv pip install" in shown
+    assert "-m pip install" in shown and "/.local/share/memtier.new/bin/uv pip install" in shown
     program(tools, "uv", "exit 2")
     shown = install(user, "--dry-run", PYTHON=sys.executable).stdout
     assert "-m pip install" not in shown and f"{tools}/uv pip install" in shown
@@ -155,6 +157,7 @@ def test_an_installation(user: Path, built: Path) -> None:
         done = install(user, "--from", wheel, "--host", "cursor", PYTHON=sys.executable)
         assert done.returncode == 0, done.stdout + done.stderr
     assert "Add " in done.stdout and "the resident starts" in done.stdout
+    assert sorted(path.name for path in (user / ".local/share").iterdir()) == ["memtier"]
     command = user / ".local/bin/memtier"
     assert "0." in run(command, "--version", cwd=user)
     assert str(user / ".local/share/memtier/bin/memtier") in (user / ".cursor/mcp.json").read_text()
@@ -162,6 +165,89 @@ def test_an_installation(user: Path, built: Path) -> None:
     assert taken.returncode == 0 and "is untouched" in taken.stdout, taken
     left = {path.relative_to(user).parts[0] for path in files(user)}
     assert left <= {".memtier", ".cache"} and (user / ".memtier").is_dir()
+
+
+def test_an_installation_that_was_killed(user: Path) -> None:
+    """One killed between its two moves is put back; a folder of the user's is left alone."""
+    prefix = user / ".local/share/memtier"
+    former, new = prefix.with_name("memtier.former"), prefix.with_name("memtier.new")
+    (former / "bin").mkdir(parents=True)
+    program(former / "bin", "python", "exit 0")
+    (former / ".made-by-install.sh").touch()
+    new.mkdir()
+    (new / "notes").touch()
+    refused = install(user, PYTHON=sys.executable)
+    assert refused.returncode == 1 and "memtier.new is there" in refused.stderr
+    assert (prefix / "bin/python").exists() and not former.exists() and (new / "notes").exists()
+
+
+def version_of(wheel: Path, folder: Path, version: str, *, broken: str = "") -> Path:
+    """Return a wheel like this one of another version; if ``broken``, that module fails.
+
+    A broken one names no dependencies, as nobody needs to wait for them.
+    """
+    changed = folder / wheel.name.replace(__version__, version)
+    with zipfile.ZipFile(wheel) as read, zipfile.ZipFile(changed, "w") as written:
+        for name in read.namelist():
+            data = read.read(name)
+            if name.endswith((".dist-info/METADATA", "memtier_plugin/__init__.py")):
+                data = data.replace(__version__.encode(), version.encode(), 1)
+            if name == broken:
+                data = b"raise RuntimeError('a broken release')\n"
+            if broken and name.endswith("METADATA"):
+                data = re.sub(rb"(?m)^Requires-Dist: .*\n", b"", data)
+            if not name.endswith("RECORD"):
+                written.writestr(name.replace(f"-{__version__}.", f"-{version}."), data)
+        rows = "".join(f"{name},,\n" for name in written.namelist())
+        written.writestr(f"memtier-{version}.dist-info/RECORD", rows)
+    return changed
+
+
+@pytest.mark.slow
+def test_an_upgrade(user: Path, built: Path, tmp_path: Path) -> None:
+    """It is checked before it takes the place of the former one, which stays if the check fails.
+
+    What the user added to the environment stays, and nothing is left beside it.
+    """
+    (wheel,) = built.glob("*.whl")
+    python, command = {"PYTHON": sys.executable}, user / ".local/bin/memtier"
+    prefix = user / ".local/share/memtier"
+    options = ("--extras", "")
+    done = install(user, "--from", wheel, *options, **python)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (added,) = prefix.glob("lib/python3.*/site-packages")
+    (added / "of_the_user.py").write_text("")
+    before = {path: path.lstat().st_mtime_ns for path in files(prefix)}
+
+    bad = version_of(wheel, tmp_path, "0.0.9", broken="memtier_plugin/storage/store.py")
+    failed = install(user, "--from", bad, *options, **python)
+    assert failed.returncode == 1, failed.stdout
+    assert failed.stderr.splitlines()[-1] == (
+        f"install.sh: the self-check failed: memtier {__version__} stays as it was"
+    )
+    assert {path: path.lstat().st_mtime_ns for path in before} == before
+    assert __version__ in run(command, "--version", cwd=user)
+
+    good = version_of(wheel, tmp_path, "0.2.0")
+    done = install(user, "--from", good, *options, **python)
+    assert done.returncode == 0, done.stdout + done.stderr
+    says = f"Done: the self-check passed; memtier {__version__} became memtier 0.2.0."
+    assert done.stdout.splitlines()[-1] == says
+    assert run(command, "--version", cwd=user) == "memtier 0.2.0\n"
+    assert (added / "of_the_user.py").exists()
+    assert [path.name for path in prefix.parent.iterdir()] == ["memtier"]
+    for script in (*(prefix / "bin").iterdir(), prefix / "pyvenv.cfg"):
+        assert b"memtier.new" not in script.read_bytes(), script
+
+
+@pytest.mark.slow
+def test_an_installation_that_fails_its_check(user: Path, built: Path, tmp_path: Path) -> None:
+    """The first one leaves nothing behind."""
+    (wheel,) = built.glob("*.whl")
+    bad = version_of(wheel, tmp_path, "0.0.9", broken="memtier_plugin/storage/store.py")
+    failed = install(user, "--from", bad, "--extras", "", PYTHON=sys.executable)
+    assert failed.returncode == 1 and "nothing was installed" in failed.stderr
+    assert not (user / ".local/bin").exists() and not any((user / ".local/share").iterdir())
 
 
 # -- the image ------------------------------------------------------------------------------------
@@ -230,7 +316,7 @@ def test_what_the_workflows_run_exists() -> None:
     """Each `make` goal of a workflow is one of the Makefile, and no job may write."""
     goals = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     run: list[str] = []
-    for name in ("check", "nightly"):
+    for name in ("check", "nightly", "windows"):
         path = ROOT / ".github" / "workflows" / f"{name}.yml"
         workflow = yaml.safe_load(path.read_text("utf-8"))
         assert workflow["permissions"] == {"contents": "read"}

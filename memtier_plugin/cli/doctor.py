@@ -21,7 +21,7 @@ from memtier_plugin.cli.views import (
     name_value_table,
     safe_text,
 )
-from memtier_plugin.core.errors import NotFound
+from memtier_plugin.core.errors import HomeTooNew, NotFound
 from memtier_plugin.hosts import doctor as hosts_doctor
 from memtier_plugin.hosts.self_check import check_installation
 from memtier_plugin.operations.background import HealthFinding
@@ -52,6 +52,9 @@ def doctor(ctx: click.Context, fix: bool, skip_hosts: bool) -> None:
                             f"fixed: {repair.what}: {escape_controls(repair.where)}", err=True
                         )
             results = [*memory.doctor(), *results]
+    except HomeTooNew as error:
+        what, _, remedy = str(error).rpartition(": ")
+        results.append(HealthFinding("error", what, str(scope.path), remedy))
     except NotFound as error:
         if not results:
             raise

@@ -4,6 +4,7 @@ MemTierError
 ├── SettingsError          a configuration file or key is wrong; names file and line
 ├── LedgerError            a ledger or its folder cannot be used
 │   ├── UnsafePath         a symlink or a file of another owner where MemTier keeps its data
+│   ├── HomeTooNew         a newer MemTier wrote the home in a format that this one does not know
 │   ├── LimitReached       more would be recorded than `limits` allows; nothing was
 │   └── LedgerWriteError   an append failed (full disk, read-only home); nothing was acknowledged
 ├── IndexProblem           the derived index cannot be used; the ledgers are untouched
@@ -59,6 +60,10 @@ class LedgerError(MemTierError):
 
 class UnsafePath(LedgerError):
     """A symlink, or a file of another owner, stands where MemTier keeps its data."""
+
+
+class HomeTooNew(LedgerError):
+    """The home has a format that this MemTier does not know; a newer one wrote it."""
 
 
 class LimitReached(LedgerError):

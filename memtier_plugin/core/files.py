@@ -6,6 +6,7 @@ A lock dies with its holder. The lock file is never removed, because that would 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import threading
@@ -15,14 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from memtier_plugin.core.errors import LedgerError, LedgerWriteError, UnsafePath, Unsupported
-
-try:
-    import fcntl
-except ImportError as missing:
-    raise Unsupported(
-        "MemTier needs POSIX file locks: it runs on Linux and macOS; on Windows use WSL"
-    ) from missing
+from memtier_plugin.core.errors import LedgerError, LedgerWriteError, UnsafePath
 
 OF_OTHERS: Final = 0o077  # permission bits of other users
 OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -20,13 +21,21 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from memtier_plugin.core.errors import LedgerError, LedgerWriteError, SettingsError, UnsafePath
+from memtier_plugin import __version__
+from memtier_plugin.core.errors import (
+    HomeTooNew,
+    LedgerError,
+    LedgerWriteError,
+    SettingsError,
+    UnsafePath,
+)
 from memtier_plugin.core.files import (
     OF_OTHERS,
     OPEN_FLAGS,
     check_ownership,
     tighten_mode,
     write_bytes,
+    write_private_file,
 )
 from memtier_plugin.core.formats import parse_json_text
 
@@ -39,6 +48,8 @@ _LONGEST: Final = 120
 _NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"})
 RESTORING: Final = ".restoring-"  # prefix of a folder that is being unpacked
 HOME_MARKER: Final = ".memtier-home"
+FORMAT: Final = 1  # of a home; raised when an older MemTier would misread what this one writes
+_FORMAT_LINE: Final = re.compile(r"^format (\d+), by MemTier (\S+)$", re.MULTILINE | re.ASCII)
 _HOME_NAMES: Final = frozenset(
     {
         *("config.yaml", "tokens.json", "projects", "queue", "hosts", "logs", "run", "models"),
@@ -123,15 +134,20 @@ def resolve_home(home: str | Path | None = None, env: Mapping[str, str] | None =
 def make_home(home: Path) -> Path:
     """Create the home, or adopt one that is ours; a foreign folder is refused untouched.
 
-    A home is recognised by its marker, one of an earlier version by its contents.
+    A home is recognised by its marker, one of an earlier version by its contents.  A marker of an
+    earlier format is replaced: from now on, a MemTier that knows only that one refuses the home.
 
     Raises:
         UnsafePath: it holds something else, is a symlink, not a folder, or another user's.
+        HomeTooNew: a newer MemTier wrote it.
         LedgerWriteError: it cannot be made.
     """
-    marker = home / HOME_MARKER
-    if marker.exists():
+    marker, known = home / HOME_MARKER, check_format(home)
+    text = f"This folder is a home of MemTier.\nformat {FORMAT}, by MemTier {__version__}\n"
+    if known is not None:
         _make_folder(home, parents=True)
+        if known < FORMAT:
+            write_private_file(marker, text)
         return home
     if home.is_dir() and not home.is_symlink() and not _is_ours(home):
         raise UnsafePath(
@@ -142,10 +158,38 @@ def make_home(home: Path) -> Path:
     with suppress(OSError):  # a read-only disk
         fd = os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o600)
         try:
-            os.write(fd, b"This folder is a home of MemTier.\n")
+            os.write(fd, text.encode("ascii"))
         finally:
             os.close(fd)
     return home
+
+
+def check_format(home: Path) -> int | None:
+    """Return the format that a home's marker names; None without a marker.
+
+    Markers of earlier versions name none: theirs is format 1.
+
+    Raises:
+        HomeTooNew: a newer MemTier wrote it.
+    """
+    marker = home / HOME_MARKER
+    try:
+        status = marker.stat()
+        number, version = _read_format(marker, status.st_ino, status.st_mtime_ns)
+    except OSError:
+        return None
+    if number > FORMAT:
+        raise HomeTooNew(
+            f"the home {home} has format {number}, written by MemTier {version}, and this MemTier "
+            f"{__version__} knows only format {FORMAT}: upgrade it, or use another home"
+        )
+    return number
+
+
+@lru_cache(64)  # each write asks
+def _read_format(marker: Path, inode: int, mtime_ns: int) -> tuple[int, str]:
+    line = _FORMAT_LINE.search(marker.read_text("utf-8", "replace"))
+    return (int(line[1]), line[2]) if line else (1, "")
 
 
 def _is_ours(home: Path) -> bool:

@@ -5,7 +5,6 @@ The state is one small file per project, written by the process that runs the jo
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import LedgerWriteError
-from memtier_plugin.core.files import OPEN_FLAGS, hold_lock, write_private_file
+from memtier_plugin.core.files import OPEN_FLAGS, hold_lock, is_unlocked, write_private_file
 from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
 
 LOCK_NAME: Final = ".daemon.lock"  # held by the daemon of the project
@@ -189,10 +188,7 @@ def _is_served(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        # Shared: two readers do not take each other for daemons, and a starting daemon retries.
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        # By a shared lock: two readers are no daemon to each other, and a starting daemon retries.
+        return not is_unlocked(fd)
     finally:
         os.close(fd)
-    return False

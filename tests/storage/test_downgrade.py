@@ -1,4 +1,4 @@
-"""A home in which a newer MemTier has written is read and written by this one; nothing is lost."""
+"""A newer MemTier's lines are read and written; a home of a format not known here is refused."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-from memtier_plugin.core import formats
+import pytest
+
+from memtier_plugin import __version__
+from memtier_plugin.core import formats, paths, plugins
+from memtier_plugin.core.errors import HomeTooNew
+from memtier_plugin.core.records import Message
+from memtier_plugin.core.results import PromptEvent, RunContext, RunEvent
 from memtier_plugin.memory import MemTier
 from memtier_plugin.storage.index import sqlite
-from tests.builders import user_message
+from tests.builders import say, user_message
+from tests.processes import run_json, run_memtier
 from tests.storage.test_index_renewal import newer
 
+NEXT = f"format {paths.FORMAT + 1}"
 LATER = {"of a newer one": {"x": [1]}}
 
 
@@ -58,3 +66,95 @@ def test_a_home_of_a_newer_memtier(home: Path) -> None:
     assert len(sqlite.broken_indexes(index)) == 1
     for path, content in before.items():
         assert path.read_bytes().startswith(content), path
+
+
+@pytest.fixture
+def newer_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a home of this version to which a MemTier of the next format has written."""
+    with MemTier.open(home, "p", "main") as memory:
+        say(memory, "The crane is amber.")
+        memory.catch_up()
+    with monkeypatch.context() as newer:
+        newer.setattr(paths, "FORMAT", paths.FORMAT + 1)
+        newer.setattr(paths, "__version__", "9.1.0")
+        with MemTier.open(home, "p", "main") as memory:
+            say(memory, "The quay is closed.")
+    (home / "config.yaml").write_text("a key of later: 1\n")
+    return home
+
+
+def contents(home: Path) -> dict[Path, bytes]:
+    """Return the files of a home."""
+    return {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+
+
+def test_a_home_of_a_newer_format_is_refused(newer_home: Path, tmp_path: Path) -> None:
+    """Each command names both formats and versions in one sentence, and changes nothing."""
+    before = contents(newer_home)
+    run = tmp_path / "run.json"
+    run.write_text('[{"role": "user", "content": "The ferry is late."}]')
+    for command in (
+        ("status",),
+        ("recall", "crane"),
+        ("record", run, "--session", "s"),
+        ("init",),
+        ("reindex",),
+        ("config", "show"),
+    ):
+        refused = run_memtier("--home", newer_home, "--project", "p", *command, code=1)
+        known = f"format {paths.FORMAT}: upgrade"
+        for part in (NEXT, "MemTier 9.1.0", f"MemTier {__version__}", known):
+            assert part in refused.stderr, command
+        assert refused.stderr.count("\n") == 1
+    assert contents(newer_home) == before
+    (finding,) = (
+        each
+        for each in json.loads(
+            run_memtier("--home", newer_home, "--json", "doctor", "--skip-hosts", code=1).stdout
+        )["findings"]
+        if each["level"] == "error"
+    )
+    assert NEXT in finding["what"] and finding["remedy"].startswith("upgrade it")
+
+
+@pytest.mark.usefixtures("drained")
+def test_a_host_goes_on_at_a_newer_home(
+    newer_home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its hooks answer nothing, and log once why; nothing is written."""
+    monkeypatch.setenv("MEMTIER_HOME", str(newer_home))
+    before = contents(newer_home)
+    context = RunContext(agent_id="main", session_id="s", run_id="r", project="p")
+    hook = plugins.manager().hook
+    for _ in range(2):
+        assert hook.before_prompt_build(event=PromptEvent(prompt="crane?"), context=context) is None
+        event = RunEvent(messages=(Message(role="user", content="The ferry is late."),))
+        hook.agent_end(event=event, context=context)
+    logged = [record for record in caplog.records if "before_prompt_build" in record.getMessage()]
+    assert len(logged) == 1 and NEXT in caplog.text
+    assert contents(newer_home) == before
+
+
+def test_a_home_upgraded_under_an_open_memory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has it open already writes no more to it."""
+    with MemTier.open(home, "p", "main") as memory:
+        say(memory, "The crane is amber.")
+        with monkeypatch.context() as newer:
+            newer.setattr(paths, "FORMAT", paths.FORMAT + 1)
+            MemTier.open(home, "p", "main").close()
+        with pytest.raises(HomeTooNew):
+            say(memory, "The quay is closed.")
+
+
+@pytest.mark.parametrize("marker", [b"", b"This folder is a home of MemTier.\n", b"\xff\0format x"])
+def test_a_marker_without_a_format(home: Path, marker: bytes) -> None:
+    """A home of an earlier version has format 1; its marker stays as it is until that changes."""
+    MemTier.open(home, "p", "main").close()
+    path = home / paths.HOME_MARKER
+    assert path.read_text().splitlines()[1] == f"format {paths.FORMAT}, by MemTier {__version__}"
+    path.unlink()
+    path.write_bytes(marker)
+    with MemTier.open(home, "p", "main") as memory:
+        say(memory, "The crane is amber.")
+    assert path.read_bytes() == marker
+    assert run_json("--home", home, "--project", "p", "status")["entries"] == 1

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from memtier_plugin.core.errors import SettingsError
 from memtier_plugin.core.files import write_private_file
-from memtier_plugin.core.paths import encode_file_name, make_home
+from memtier_plugin.core.paths import check_format, encode_file_name, make_home
 from memtier_plugin.core.settings.schema import (
     NO_KEYS,
     AgentRights,
@@ -90,6 +90,7 @@ def load_settings(
     Raises:
         SettingsError: naming the file and line, the key and the remedy.
         UnsafePath: a file in the home is a symlink or not the user's.
+        HomeTooNew: a newer MemTier wrote the home.
     """
     layer = _merge_layers(home, project, workspace, overrides, env)
     unserved = tuple(f"{path[1]} ({s.source})" for path, s in layer.items() if path[0] == _UNSERVED)
@@ -249,7 +250,7 @@ def _merge_layers(
         for path, k in all_keys().items()
         if "*" not in path
     }
-    merged |= _read_layer(home / "config.yaml", "user")
+    merged |= _user_layer(home)
     merged |= _read_layer(home / "projects" / encode_file_name(project) / "project.yaml", "project")
     merged |= _workspace_layer(home, workspace) if workspace is not None else {}
     merged |= _environment_layer(os.environ if env is None else env)
@@ -269,6 +270,11 @@ def _rest_of_named(merged: _Layer) -> _Layer:
         and key.default is not None
         and (*name, *path[2:]) not in merged
     }
+
+
+def _user_layer(home: Path) -> _Layer:
+    check_format(home)  # first: what a newer version calls its keys is no mistake of the user's
+    return _read_layer(home / "config.yaml", "user")
 
 
 def _read_layer(path: Path, kind: _Kind, within: Path | None = None) -> _Layer:
@@ -407,7 +413,7 @@ class _Binding(NamedTuple):
 
 def _nearest_binding(home: Path, folder: Path) -> _Binding | None:
     """Return the nearest bound folder: this real path, or a parent of it."""
-    bindings = _values(_read_layer(home / "config.yaml", "user"))
+    bindings = _values(_user_layer(home))
     for candidate in (folder, *folder.parents):
         project = bindings.get(("workspaces", str(candidate)))
         if project:
