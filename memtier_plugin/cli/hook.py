@@ -19,15 +19,16 @@ from memtier_plugin.hosts.project import EVENTS, launch_command
 @click.pass_obj
 def hook(scope: Scope, agent_host: str) -> None:
     """Pass an event from AGENT (JSON on stdin) to the memory."""
-    client = ResidentClient(launch_command(), scope.path)
-    hooks = AgentHooks(client, agent_host, scope.project_name)
-    answer = {}
+    answer, hooks, event = {}, None, {}
     try:
         event = read_event(sys.stdin.buffer.read().decode("utf-8", "replace"))
+        client = ResidentClient(launch_command(), scope.path)
+        hooks = AgentHooks(client, agent_host, scope.project_name)
         answer = hooks.pass_event(event)
     except (MemTierError, OSError) as error:  # the agent continues without memory
         click.echo(f"memtier: {error}", err=True)
-        if hooks.is_prompt:
+        if EVENTS[agent_host].get(str(event.get("hook_event_name"))) == "prompt":
             answer = {"systemMessage": f"MemTier: no memory for this prompt: {error}"}
     click.echo(json.dumps(answer))  # some agents accept only JSON
-    hooks.finish(printed=sys.stdout is not None)
+    if hooks:
+        hooks.finish(printed=sys.stdout is not None)

@@ -180,7 +180,9 @@ def _next_step(document: Mapping[str, Any], undo: bool, failed: bool) -> str:
             "nothing is recorded; check with `memtier doctor`"
         )
     if host in CODING_AGENTS:
-        return f"the next session of {host} will use it; see `memtier status`"
+        own = "; `memtier init` gives a folder a memory of its own"
+        own = own if document["project"] == DEFAULT_PROJECT else ""
+        return f"the next session of {host} will use it{own}; see `memtier status`"
     return "the next `hermes` will use it; see `memtier status`"
 
 

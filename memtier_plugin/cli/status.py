@@ -350,8 +350,8 @@ def _plugin_rows(document: Document) -> Rows:
 def _prompt_rows(document: Document) -> Rows:
     """Yield the rows on the hosts' prompts and what was injected into them."""
     for host, count in document["prompts"].items():
-        line = "{unanswered} of {prompts} prompts got no response ({share:.1%})".format(**count)
-        yield "prompts", f"{host}: {line}"
+        answered = count["prompts"] - count["unanswered"]
+        yield "prompts", f"{host}: {answered} of {count['prompts']} answered"
     for agent, seen in document["agents"].items():
         if injected := seen.get("injected"):
             line = "{tokens_a_turn} tokens injected a turn, {repeats_avoided} repeats avoided"

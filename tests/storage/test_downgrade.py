@@ -135,6 +135,18 @@ def test_a_host_goes_on_at_a_newer_home(
     assert contents(newer_home) == before
 
 
+@pytest.mark.parametrize("name", ["SessionStart", "UserPromptSubmit", "Stop"])
+def test_a_coding_agent_goes_on_at_a_newer_home(newer_home: Path, name: str) -> None:
+    """Its hook ends well, with JSON; a prompt's tells the user why there is no memory."""
+    before = contents(newer_home)
+    event = json.dumps({"session_id": "s", "hook_event_name": name, "prompt": "The crane?"})
+    done = run_memtier("--home", newer_home, "hook", "claude-code", input=event)
+    assert NEXT in done.stderr
+    answer = json.loads(done.stdout)
+    assert NEXT in answer["systemMessage"] if name == "UserPromptSubmit" else answer == {}
+    assert contents(newer_home) == before
+
+
 def test_a_home_upgraded_under_an_open_memory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has it open already writes no more to it."""
     with MemTier.open(home, "p", "main") as memory:
