@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from memtier_bench.cli.options import FOLDER, OUTPUTS, count_option, data_option, run_bench
+from memtier_bench.cli.options import (
+    FOLDER,
+    OUTPUTS,
+    WORK_SET,
+    count_option,
+    data_option,
+    run_bench,
+)
 from memtier_plugin.cli.scope import ExampleCommand
 from memtier_plugin.cli.views import parse_names
 
@@ -20,6 +27,7 @@ from memtier_plugin.cli.views import parse_names
     metavar="NAME,NAME,...",
     help="Only these besides MemTier, such as bm25,mem0 [all].",
 )
+@WORK_SET
 @click.option(
     "--judgement", type=FOLDER, metavar="FOLDER", help="Its identity.yaml is asked too [none]."
 )

@@ -72,7 +72,9 @@ def main() -> None:
             texts = asked["input"] if isinstance(asked["input"], list) else [asked["input"]]
             packed = asked.get("encoding_format") == "base64"
             vectors = [np.asarray(embed(text), np.float32) for text in texts]
-            rows = [base64.b64encode(v).decode() if packed else v.tolist() for v in vectors]
+            rows = [
+                base64.b64encode(v.tobytes()).decode() if packed else v.tolist() for v in vectors
+            ]
             self._answer(
                 {
                     "object": "list",

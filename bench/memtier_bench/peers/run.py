@@ -62,6 +62,7 @@ def run_peers(
     folder: Path,
     only: Sequence[str] = (),
     judgement: Path | None = None,
+    chosen: str = "held",
     conversations: int = 2,
     sample: int = 150,
     progress: Progress | None = None,
@@ -72,6 +73,7 @@ def run_peers(
         data: LoCoMo, as published; its first ``conversations`` and a ``sample`` of questions.
         folder: where the peers are installed, and stay.
         only: of `PEERS`; MemTier, which sets the budgets of tokens, is measured in any case.
+        chosen: the projects of work: ``tune``, ``held``, or a file of that form.
         judgement: a folder with the `identity.yaml` of `memtier bench judgement`; else no identity.
 
     Raises:
@@ -89,7 +91,7 @@ def run_peers(
             (c, list_prompts(c, foreign[id(c)], generic[number::conversations]))
             for number, c in enumerate(loaded.conversations)
         ],
-        projects=load_projects(SETS["held"]),
+        projects=load_projects(SETS.get(chosen) or Path(chosen)),
         cases=_load_cases(judgement),
         folder=folder.expanduser().absolute(),
         progress=progress or no_progress,
@@ -98,6 +100,7 @@ def run_peers(
     return {
         "kind": "peers",
         "dataset": "peers",
+        "set": chosen,
         "questions": sum(len(c.questions) for c in loaded.conversations),
         "prompts": {part: run.count_prompts(part) for part in _PARTS},
         "machine": f"{platform.machine()}, Python {platform.python_version()}",

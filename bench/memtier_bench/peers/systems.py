@@ -208,13 +208,11 @@ class DriverSystem:
         return int(self._request(do="size")["bytes"])
 
     def close(self) -> None:
-        assert self._process.stdin is not None  # it is a pipe
         try:
-            self._process.stdin.close()
-            self._process.wait(60)
+            self._process.communicate(timeout=60)
         except (OSError, subprocess.TimeoutExpired):
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()
 
     def _request(self, **request: Any) -> dict[str, Any]:
         """Send a request; return its answer.

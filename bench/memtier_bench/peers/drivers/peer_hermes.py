@@ -24,7 +24,8 @@ class Store:
         if request["k"]:  # prefetch always takes five
             hits = self._provider._retriever.search(request["prompt"], limit=request["k"])
             return [hit["content"] for hit in hits]
-        return self._provider.prefetch(request["prompt"]).splitlines()[1:]
+        block: str = self._provider.prefetch(request["prompt"])
+        return block.splitlines()[1:]
 
     def close(self) -> None:
         self._provider.shutdown()

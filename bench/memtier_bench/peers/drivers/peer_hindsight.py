@@ -50,7 +50,7 @@ class _Server:
 
     def _pg0(self, *arguments: str) -> str:
         program = str(Path(pg0.__file__).parent / "bin/pg0")
-        done = subprocess.run(
+        done: subprocess.CompletedProcess[str] = subprocess.run(
             [program, *arguments], capture_output=True, text=True, check=True, **self._rights
         )
         return done.stdout
