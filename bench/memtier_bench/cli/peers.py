@@ -45,4 +45,4 @@ def peers(**options: Any) -> None:
     """Install other memories, and measure them on the same turns and prompts."""
     from memtier_bench.peers.run import run_peers
 
-    run_bench(run_peers, **options)
+    run_bench(run_peers, keeps=True, **options)

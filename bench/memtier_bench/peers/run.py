@@ -66,6 +66,7 @@ def run_peers(
     conversations: int = 2,
     sample: int = 150,
     progress: Progress | None = None,
+    keep: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Install the peers and measure each on the same data; return a JSON report.
 
@@ -74,6 +75,7 @@ def run_peers(
         folder: where the peers are installed, and stay.
         only: of `PEERS`; MemTier, which sets the budgets of tokens, is measured in any case.
         chosen: the projects of work: ``tune``, ``held``, or a file of that form.
+        keep: called with the report so far after each system.
         judgement: a folder with the `identity.yaml` of `memtier bench judgement`; else no identity.
 
     Raises:
@@ -96,20 +98,23 @@ def run_peers(
         folder=folder.expanduser().absolute(),
         progress=progress or no_progress,
     )
-    rows = {name: run.measure(PEERS[name]) for name in dict.fromkeys((MEMTIER, *(only or PEERS)))}
-    return {
+    report: dict[str, Any] = {
         "kind": "peers",
         "dataset": "peers",
         "set": chosen,
         "questions": sum(len(c.questions) for c in loaded.conversations),
         "prompts": {part: run.count_prompts(part) for part in _PARTS},
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
-        "budgets": run.budgets,
-        "threshold": run.threshold,
-        "peers": rows,
+        "peers": {},
         "version": memtier_plugin.__version__,
         "fingerprint": dataset_fingerprint(loaded),
     }
+    for name in dict.fromkeys((MEMTIER, *(only or PEERS))):
+        report["peers"][name] = run.measure(PEERS[name])
+        report |= {"budgets": run.budgets, "threshold": run.threshold}
+        if keep:
+            keep(report)
+    return report
 
 
 def _load_cases(folder: Path | None) -> list[Mapping[str, Any]]:

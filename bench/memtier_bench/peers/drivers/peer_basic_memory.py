@@ -58,14 +58,14 @@ class Store:
 
     def ask(self, request: dict[str, Any]) -> list[str]:
         most = {"page_size": request["k"]} if request["k"] else {}
-        found = _call(
+        result = _call(
             _TOOLS.search_notes,
             query=request["prompt"],
             project=self._project,
             output_format="json",
             **most,
         )
-        return [hit.get("matched_chunk") or hit["content"] for hit in found["results"]]
+        return [hit.get("matched_chunk") or hit["content"] for hit in result["results"]]
 
     def close(self) -> None:
         """Leave the process to the next store."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Any
 
-from plugins.memory.holographic import HolographicMemoryProvider
+_HOLOGRAPHIC: Any = import_module("plugins.memory.holographic")
 
 
 class Store:
     """A provider in a folder; it does not know senders."""
 
     def __init__(self, folder: str) -> None:
-        self._provider = HolographicMemoryProvider({"db_path": os.path.join(folder, "store.db")})
+        self._provider = _HOLOGRAPHIC.HolographicMemoryProvider(
+            {"db_path": os.path.join(folder, "store.db")}
+        )
         self._provider.initialize("bench")
 
     def add(self, session: dict[str, Any]) -> None:

@@ -6,13 +6,13 @@ import asyncio
 import atexit
 import json
 import os
+import socket
 import subprocess
 from datetime import datetime
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
-
-import pg0
 
 os.environ |= {
     "HINDSIGHT_API_LLM_PROVIDER": "none",
@@ -23,7 +23,7 @@ os.environ |= {
     "HINDSIGHT_API_RERANKER_PROVIDER": "rrf",  # its cross-encoder is in no package registry
 }
 
-from hindsight_api import MemoryEngine, RequestContext
+_HINDSIGHT: Any = import_module("hindsight_api")
 
 _NOBODY = 65534
 _LOOP = asyncio.new_event_loop()
@@ -45,11 +45,11 @@ class _Server:
         atexit.register(self._pg0, "stop", "--name", "peers")
         self._pg0("start", "--name", "peers", "--port", _free_port())
         uri = json.loads(self._pg0("info", "--name", "peers", "-o", "json"))["uri"]
-        self.engine = MemoryEngine(db_url=uri)
+        self.engine = _HINDSIGHT.MemoryEngine(db_url=uri)
         _LOOP.run_until_complete(self.engine.initialize())
 
     def _pg0(self, *arguments: str) -> str:
-        program = str(Path(pg0.__file__).parent / "bin/pg0")
+        program = str(Path(import_module("pg0").__file__ or "").parent / "bin/pg0")
         done: subprocess.CompletedProcess[str] = subprocess.run(
             [program, *arguments], capture_output=True, text=True, check=True, **self._rights
         )
@@ -57,8 +57,6 @@ class _Server:
 
 
 def _free_port() -> str:
-    import socket
-
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return str(free.getsockname()[1])
@@ -74,7 +72,7 @@ class Store:
         global _server
         _server = _server or _Server()
         self._engine, self._name = _server.engine, f"store{next(_STORES)}"
-        self._context = RequestContext()
+        self._context = _HINDSIGHT.RequestContext()
         self._before = self._database()
 
     def add(self, session: dict[str, Any]) -> None:
@@ -114,10 +112,10 @@ class Store:
         return f"{self._name}-{sender or 'user'}"
 
     def _database(self) -> int:
-        import asyncpg
+        connect = import_module("asyncpg").connect
 
         async def ask() -> int:
-            connection = await asyncpg.connect(self._engine.db_url)
+            connection = await connect(self._engine.db_url)
             try:
                 return int(await connection.fetchval("SELECT pg_database_size(current_database())"))
             finally:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Any
-
-from mem0 import Memory
 
 _SIZE = 384  # of MiniLM's vectors
 
@@ -17,7 +16,7 @@ class Store:
         endpoint = {"api_key": "none", "openai_base_url": os.environ["EMBEDDINGS_URL"]}
         path = os.path.join(folder, "qdrant")
         vectors = {"path": path, "on_disk": True, "embedding_model_dims": _SIZE}
-        self._memory = Memory.from_config(
+        self._memory = import_module("mem0").Memory.from_config(
             {
                 "llm": {"provider": "openai", "config": endpoint},  # never asked
                 "embedder": {

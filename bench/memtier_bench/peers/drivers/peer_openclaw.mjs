@@ -35,9 +35,9 @@ class Store {
 
   async index() {
     if (!this.manager) {
-      const found = await getActiveMemorySearchManager({ cfg: this.config, agentId: this.agent });
-      if (!found.manager) throw new Error(found.error ?? "there is no search manager");
-      this.manager = found.manager;
+      const search = await getActiveMemorySearchManager({ cfg: this.config, agentId: this.agent });
+      if (!search.manager) throw new Error(search.error ?? "there is no search manager");
+      this.manager = search.manager;
     }
     if (this.stale) await this.manager.sync({ reason: "bench", force: true });
     this.stale = false;
