@@ -168,8 +168,8 @@ def test_a_driver_talks_by_lines(tmp_path: Path) -> None:
 
 def test_a_driver_that_fails_says_why(tmp_path: Path) -> None:
     """A driver whose peer is not in its environment is unavailable, with Python's message."""
-    system = DriverSystem([sys.executable, str(LOOP), "peer_mem0"], tmp_path, {})
-    with pytest.raises(PeerUnavailable, match="No module named 'mem0'"):
+    system = DriverSystem([sys.executable, str(LOOP), "peer_hermes"], tmp_path, {})
+    with pytest.raises(PeerUnavailable, match="No module named 'plugins'"):
         system.open(tmp_path)
     system.close()
 

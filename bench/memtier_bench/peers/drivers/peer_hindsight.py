@@ -73,6 +73,7 @@ class Store:
         _server = _server or _Server()
         self._engine, self._name = _server.engine, f"store{next(_STORES)}"
         self._context = _HINDSIGHT.RequestContext()
+        self._banks: set[str] = set()
         self._before = self._database()
 
     def add(self, session: dict[str, Any]) -> None:
@@ -83,18 +84,21 @@ class Store:
             exchanges[-1].append(turn["text"])
         at = datetime.fromisoformat(session["at"]) if session["at"] else None
         contents = [{"content": "\n".join(texts), "event_date": at} for texts in exchanges]
+        bank = self._bank(session["sender"])
         if contents:
+            self._banks.add(bank)
             self._wait(
-                self._engine.retain_batch_async(
-                    self._bank(session["sender"]), contents, request_context=self._context
-                )
+                self._engine.retain_batch_async(bank, contents, request_context=self._context)
             )
 
     def ask(self, request: dict[str, Any]) -> list[str]:
         at = datetime.fromisoformat(request["at"]) if request["at"] else None
+        bank = self._bank(request["sender"])
+        if bank not in self._banks:  # it refuses one that does not exist
+            return []
         result = self._wait(
             self._engine.recall_async(
-                self._bank(request["sender"]),
+                bank,
                 request["prompt"],
                 question_date=at,
                 request_context=self._context,
