@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train model test-model test-runtimes test-runtimes-all test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom screenshots sizes cross-encoder pair-model image-steps clean
+.PHONY: demo test coverage test-slow test-web test-shared test-shared-whole bench-shared bench-serve test-train model test-model test-runtimes test-runtimes-all test-peers test-frameworks bench-agents attacks doors faults calls kills isolation power-loss race soak lint fmt docs dist sbom screenshots sizes cross-encoder pair-model image-steps clean
 .DELETE_ON_ERROR: # half a virtual environment, for example
 
 demo: .venv/.run
@@ -56,6 +56,9 @@ test-runtimes: .venv/.dev
 test-runtimes-all: .venv/.dev
 	$(BIN)/python scripts/install_runtimes.py --all
 	TEST_MEMTIER_DONE=.venv/runtimes-done $(BIN)/pytest -m runtime tests/runtimes
+
+test-peers: .venv/.dev # other memories, in a folder that is kept: TEST_MEMTIER_PEERS, else ~/.cache/memtier-peers
+	$(BIN)/pytest -m runtime -n 0 bench/tests/test_bench_peers.py
 
 # Agent frameworks, the newest, with a model on this machine; their pins clash, so in two environments.
 # What they warn of among themselves is theirs.

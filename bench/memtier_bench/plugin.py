@@ -26,6 +26,7 @@ EXAMPLES: Final = {
     "bench locomo": "--data locomo10.json --limit 2",
     "bench longmemeval": "--data longmemeval_s.json --limit 50",
     "bench model": "",
+    "bench peers": "--data locomo10.json --only bm25,mem0",
     "bench code": "--repositories 1",
     "bench recipes": "--worlds 3",
     "bench router": "--data locomo10.json",

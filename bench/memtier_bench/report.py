@@ -15,6 +15,7 @@ from memtier_bench.durability_report import durability_view
 from memtier_bench.gate_report import gate_view
 from memtier_bench.grid_report import grid_view
 from memtier_bench.learning_report import gate_check_view, learners_view
+from memtier_bench.peers.report import peers_view
 from memtier_bench.recipes import recipes_view
 from memtier_bench.router_learning_report import router_learning_view
 from memtier_bench.router_report import router_view
@@ -430,6 +431,7 @@ VIEWS: Final[Mapping[str, Callable[[Report], list[Section]]]] = {
     "learners": learners_view,
     "learning": _learning_sections,
     "code": code_view,
+    "peers": peers_view,
     "recipes": recipes_view,
     "router": router_view,
     "router_learning": router_learning_view,

@@ -32,6 +32,7 @@ from memtier_bench.cli.options import (
     run_bench,
     sample_option,
 )
+from memtier_bench.cli.peers import peers
 from memtier_bench.cli.serve import serve
 from memtier_bench.cli.shared import shared
 from memtier_bench.cli.telemetry import telemetry
@@ -494,5 +495,5 @@ def recipes(**options: Any) -> None:
     run_bench(run_recipes, **options)
 
 
-for _other in (answers, code, gate_check, learners, model, serve, shared, telemetry, work):
+for _other in (answers, code, gate_check, learners, model, peers, serve, shared, telemetry, work):
     bench.add_command(_other)

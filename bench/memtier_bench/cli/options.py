@@ -106,6 +106,13 @@ VARIED: Final = combine_options(
     sample_option("all"),
 )
 RETRIEVAL: Final = combine_options(data_option(), VARIED)
+WORK_SET: Final = click.option(
+    "--set",
+    "chosen",
+    default="held",
+    metavar="tune|held|FILE.yaml",
+    help="The projects: those to develop on, those held out, or your own [held].",
+)
 READER: Final = combine_options(
     click.option(
         "--reader",

@@ -6,19 +6,13 @@ from typing import Any
 
 import click
 
-from memtier_bench.cli.options import OUTPUTS, run_bench
+from memtier_bench.cli.options import OUTPUTS, WORK_SET, run_bench
 from memtier_plugin.cli.scope import ExampleCommand
 from memtier_plugin.cli.views import parse_names
 
 
 @click.command(cls=ExampleCommand)
-@click.option(
-    "--set",
-    "chosen",
-    default="held",
-    metavar="tune|held|FILE.yaml",
-    help="The projects: those to develop on, those held out, or your own [held].",
-)
+@WORK_SET
 @click.option(
     "--arms",
     callback=parse_names,

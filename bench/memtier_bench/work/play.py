@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
-from itertools import groupby
 from pathlib import Path
 from threading import Event
 from typing import Any, Final, NamedTuple
@@ -95,14 +94,9 @@ class ProjectPlayer:
 
     def play(self) -> Iterator[AskedProbe]:
         """Play all days in order; yield each probe with its block."""
-        items: list[tuple[int, WorkSession | WorkProbe]] = [
-            *enumerate(self._project.sessions),
-            *enumerate(self._project.probes),
-        ]  # a day's sessions come before its probes: the sort keeps their order
-        items.sort(key=lambda item: item[1].day)
-        for day, of_day in groupby(items, key=lambda item: item[1].day):
+        for day, of_day in self._project.by_day():
             self._clock.now = datetime.combine(day, _NIGHT)
-            self._run_jobs()
+            run_local_jobs(next(iter(self.memories.values())))
             for nth, (number, item) in enumerate(of_day):
                 self._clock.now = datetime.combine(day, _MORNING) + nth * _BETWEEN
                 if isinstance(item, WorkProbe):
@@ -130,7 +124,7 @@ class ProjectPlayer:
                 self._recall(session.agent, turns[0].user, session_id=name, run_id=run, shown=shown)
             self._clock.now += timedelta(minutes=1)
             entries += memory.end_run(_messages(turns), session_id=name, run_id=run).entries
-        self._run_jobs()
+        run_local_jobs(next(iter(self.memories.values())))
         words = [
             entry for entry in entries if entry.role in ("user", "assistant") and entry.content
         ]
@@ -148,11 +142,12 @@ class ProjectPlayer:
             prompt, purpose="inject", deadline_ms=_PATIENCE, **options
         )
 
-    def _run_jobs(self) -> None:
-        memory = next(iter(self.memories.values()))
-        jobs, run = list_jobs(), JobRun(Event())
-        for name in jobs_in_group("local", memory.settings):
-            jobs[name].run(memory, run)
+
+def run_local_jobs(memory: MemTier) -> None:
+    """Run the jobs that a daemon runs without a model."""
+    jobs, run = list_jobs(), JobRun(Event())
+    for name in jobs_in_group("local", memory.settings):
+        jobs[name].run(memory, run)
 
 
 def _split_runs(turns: Sequence[WorkTurn]) -> Iterator[list[WorkTurn]]:

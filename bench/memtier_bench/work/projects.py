@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import date
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -61,6 +62,16 @@ class WorkProject(Record, frozen=True):
     probes: tuple[WorkProbe, ...]
     language: str = "en"
     about: str = ""
+
+    def by_day(self) -> Iterator[tuple[date, list[tuple[int, WorkSession | WorkProbe]]]]:
+        """Yield each day with its sessions and then its probes, each with its number."""
+        items: list[tuple[int, WorkSession | WorkProbe]] = [
+            *enumerate(self.sessions),
+            *enumerate(self.probes),
+        ]  # the sort keeps their order
+        items.sort(key=lambda item: item[1].day)
+        for day, of_day in groupby(items, key=lambda item: item[1].day):
+            yield day, [*of_day]
 
 
 def load_projects(path: Path) -> list[WorkProject]:

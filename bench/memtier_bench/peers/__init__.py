@@ -1,0 +1,1 @@
+"""`memtier bench peers`: other memories, installed and measured on the same data."""
