@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -72,7 +73,6 @@ def assert_answers(system: System, folder: Path) -> None:
         text = "\n".join(answer.lines)
         assert code in text and other not in text and answer.ms > 0
     system.size()
-    system.close()
 
 
 @pytest.fixture
@@ -85,7 +85,8 @@ def work(tmp_path: Path) -> str:
 @pytest.mark.parametrize("system", [MemTierSystem(), Bm25System()], ids=["memtier", "bm25"])
 def test_each_store_begins_empty_and_answers(system: System, tmp_path: Path) -> None:
     """A system answers from the store that is open, and from no other."""
-    assert_answers(system, tmp_path)
+    with closing(system):
+        assert_answers(system, tmp_path)
 
 
 def test_a_budget_cuts_the_last_line(tmp_path: Path) -> None:
@@ -202,7 +203,8 @@ def test_a_real_peer_answers(name: str, folder: Path, embeddings: str, tmp_path:
     interpreter = install(folder / name, peer.wanted)
     with tempfile.TemporaryDirectory() as process:  # PostgreSQL must get there without our rights
         system = start_driver(peer, interpreter, Path(process), embeddings)
-        assert_answers(system, tmp_path)
+        with closing(system):
+            assert_answers(system, tmp_path)
 
 
 @pytest.mark.runtime

@@ -179,6 +179,7 @@ class _Run:
         """Install and start a system; yield it with an empty folder for its stores."""
         with ExitStack() as stack:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="memtier-")))
+            scratch.chmod(0o711)  # PostgreSQL, which refuses to be root, passes through
             url = ""
             if peer.embeds:
                 self.progress("install encoder", 0, 1)

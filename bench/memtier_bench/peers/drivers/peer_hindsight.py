@@ -39,7 +39,7 @@ class _Server:
         self._rights: dict[str, Any] = {"env": {**os.environ, "HOME": str(home)}}
         if os.geteuid() == 0:
             os.chown(home, _NOBODY, _NOBODY)
-            for folder in home.parents[:3]:  # up to the one that was made for this run
+            for folder in home.parents[:2]:  # HOME and the process's folder, made for it alone
                 folder.chmod(0o711)
             self._rights |= {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
         atexit.register(self._pg0, "stop", "--name", "peers")
