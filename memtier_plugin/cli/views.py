@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.formats import from_iso
+from memtier_plugin.core.formats import describe_age, to_iso
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.text.dates.spans import read_typed_time
 from memtier_plugin.trust.escaping import escape_controls as escape_controls
@@ -35,7 +35,6 @@ _UNBOUNDED: Final = 100_000  # columns, where output is not a terminal and must 
 LEVEL_MARKS: Final = {"ok": "✓", "warn": "!", "error": "✗"}
 LEVEL_COLOURS: Final = {"ok": "green", "warn": "yellow", "error": "red"}
 
-_AGES: Final = ((60, "min"), (3600, "h"), (86_400, "day"))  # seconds
 _INDENT: Final = 13  # indentation below a ranked line
 _PADDING: Final = re.compile(r"(?<! ) ++(?=\n)")
 
@@ -133,15 +132,8 @@ def format_time(iso: object) -> str:
 
 
 def format_age(iso: object, now: datetime) -> str:
-    """Format the time since an ISO time: "12 min ago"; "never" for none."""
-    if not iso:
-        return "never"
-    seconds = (now - from_iso(str(iso))).total_seconds()
-    if seconds < _AGES[0][0]:
-        return "just now"
-    size, unit = next(age for age in reversed(_AGES) if seconds >= age[0])
-    number = int(seconds // size)
-    return f"{number} {unit}{'s' * (unit == 'day' and number > 1)} ago"
+    """Format the time since an ISO time: "12 minutes ago"; "never" for none."""
+    return describe_age(str(iso), to_iso(now)) if iso else "never"
 
 
 def short_id(item_id: object) -> str:

@@ -8,9 +8,11 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
+
+_UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"))  # seconds
 
 # -- Parse JSON that somebody else wrote or may have changed; standard library only
 
@@ -48,6 +50,15 @@ def from_iso(text: str) -> datetime:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError as error:
         raise ValueError(f"the time {text!r} is out of range") from error
+
+
+def describe_age(since: str, now: str) -> str:
+    """Describe how long ago an ISO time was, in its largest unit: "3 minutes ago"."""
+    passed = max(timedelta(0), from_iso(now) - from_iso(since))  # clocks differ
+    for seconds, unit in _UNITS:
+        if count := passed // timedelta(seconds=seconds):
+            return f"{count} {unit}{'s' * (count != 1)} ago"
+    return "just now"
 
 
 def aware(moment: datetime | None) -> datetime | None:

@@ -66,6 +66,17 @@ def project_in(home: Path, project: str, folder: object) -> str:
     return bound_project(home, Path(folder)) or project
 
 
+def serves(record: Mapping[str, Any], project: str) -> bool:
+    """Return whether a host of `read_installed` may work in a project.
+
+    A coding agent set up for the default project serves each that a folder is bound to.
+    """
+    host, named = record.get("host"), record.get("project")
+    return bool(host) and (
+        named in (None, project) or (named == DEFAULT_PROJECT and host in CODING_AGENTS)
+    )
+
+
 # -- The command that runs this MemTier.  Standard library only, as hooks import it
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any, Final, Literal
 
 from memtier_plugin.core.events import RecallEvent
-from memtier_plugin.core.formats import from_iso, to_iso
+from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import INJECTING, Entry
 from memtier_plugin.core.structs import Record
 from memtier_plugin.facts import service
@@ -25,7 +24,6 @@ _RUN_LINES: Final = 200  # last lines of a session, among which those of its las
 # Sessions of what a person typed for MemTier itself, in no host's run.
 _TYPED: Final = (REMEMBERED_SESSION, service.EDITED_SESSION, edit.EDITED_SESSION)
 _COMMAND: Final = re.compile(r"`(memtier [^`]+)`")
-_UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 Verdict = Literal["working", "not yet", "problem"]
 
@@ -134,15 +132,6 @@ def read_overview(
         facts=status["facts"],
         today=summarise(read_log_lines(memory, date=to_iso(now)[:10])),
     )
-
-
-def describe_age(since: str, now: str) -> str:
-    """Describe how long ago a time was, in its largest unit: "3 minutes ago"."""
-    passed = max(timedelta(0), from_iso(now) - from_iso(since))  # clocks differ
-    for seconds, unit in _UNITS:
-        if count := passed // timedelta(seconds=seconds):
-            return f"{count} {unit}{'s' * (count != 1)} ago"
-    return "just now"
 
 
 def _list_agents(status: Mapping[str, Any]) -> tuple[AgentActivity, ...]:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from memtier_plugin.hosts.presence import describe_silent_hosts
-from memtier_plugin.hosts.project import read_installed
+from memtier_plugin.hosts.project import read_installed, serves
 from memtier_plugin.views.project_overview import read_overview
 from memtier_plugin.web.rendering import PagePart
 
@@ -26,7 +26,7 @@ class HomePage(PagePart):
         hosts = {
             str(record["host"])
             for record in read_installed(memory.home).values()
-            if record.get("host") and record.get("project") in (None, memory.project)
+            if serves(record, memory.project)
         }
         silent = describe_silent_hosts(memory.home, memory.actor.clock())
         overview = read_overview(memory, self._pages.read_spans(), sorted(hosts), silent)

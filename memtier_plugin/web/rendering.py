@@ -17,13 +17,12 @@ from memtier_plugin import __version__
 from memtier_plugin.core import plugins
 from memtier_plugin.core.errors import MessageError
 from memtier_plugin.core.events import describe_call
-from memtier_plugin.core.formats import from_iso
+from memtier_plugin.core.formats import describe_age, from_iso
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.storage.index.item_reader import SessionSpan
 from memtier_plugin.storage.protocol import format_bytes
 from memtier_plugin.trust.escaping import reveal_hidden
-from memtier_plugin.views.project_overview import describe_age
 from memtier_plugin.web.guard import ledger_sizes
 
 # -- Forms as browsers send them, without multipart

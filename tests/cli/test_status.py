@@ -175,9 +175,10 @@ def test_status_names_problems_first(home: Path, yard: MemTier) -> None:
     [
         (timedelta(seconds=-5), "just now"),
         (timedelta(seconds=59), "just now"),
-        (timedelta(minutes=59), "59 min ago"),
-        (timedelta(hours=23), "23 h ago"),
-        (timedelta(days=1), "1 day ago"),
+        (timedelta(minutes=59), "59 minutes ago"),
+        (timedelta(hours=23), "23 hours ago"),
+        (timedelta(minutes=1), "1 minute ago"),
+        (timedelta(hours=47), "1 day ago"),
         (timedelta(days=40), "40 days ago"),
     ],
 )

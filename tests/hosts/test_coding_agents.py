@@ -20,7 +20,7 @@ from memtier_plugin.core.installation import install_command
 from memtier_plugin.hosts import coding_agents, install
 from memtier_plugin.hosts.agent_canary import converse, run_agent_canary
 from memtier_plugin.hosts.doctor import ask_codex, check_agents, try_agents
-from memtier_plugin.hosts.project import EVENTS, launch_command
+from memtier_plugin.hosts.project import EVENTS, launch_command, serves
 from memtier_plugin.memory import MemTier
 from tests.processes import ROOT, run_memtier
 
@@ -435,3 +435,19 @@ def test_the_canary(folder: Path, home: Path) -> None:
     (folder / ".claude.json").write_text(json.dumps(state))
     broken = run_agent_canary("claude-code", home)
     assert not broken.ok and "server" in broken.what
+
+
+@pytest.mark.parametrize(
+    ("host", "installed_for", "project", "is_served"),
+    [
+        ("claude-code", "default", "shop", True),  # a folder may be bound to it
+        ("claude-code", "harbour", "shop", False),
+        ("claude-code", "shop", "shop", True),
+        ("openclaw", "default", "shop", False),  # it has one project
+        ("openclaw", "default", "default", True),
+        ("", "default", "default", False),
+    ],
+)
+def test_whom_a_host_serves(host: str, installed_for: str, project: str, is_served: bool) -> None:
+    """A coding agent without a project of its own works in each project that a folder has."""
+    assert serves({"host": host, "project": installed_for}, project) is is_served

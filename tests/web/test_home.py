@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
-from memtier_plugin.core.formats import to_iso
 from memtier_plugin.hosts import install
 from memtier_plugin.memory import MemTier
-from memtier_plugin.views.project_overview import describe_age
-from tests.builders import Clock, say
+from tests.builders import say
 from tests.web.conftest import visit
 
 PROMPT = "Which host does the shop run on?"
@@ -88,19 +85,3 @@ def test_a_forgotten_line_is_not_quoted(browser: TestClient, shop: MemTier) -> N
     shop.forget(ids=[entry.id for entry in shop.entries() if "Gerda" in entry.content])
     page = browser.get("/").text
     assert "is called Gerda" not in page and "(forgotten)" in page
-
-
-@pytest.mark.parametrize(
-    ("passed", "words"),
-    (
-        (timedelta(seconds=-5), "just now"),
-        (timedelta(seconds=59), "just now"),
-        (timedelta(minutes=1), "1 minute ago"),
-        (timedelta(hours=47), "1 day ago"),
-        (timedelta(hours=23), "23 hours ago"),
-    ),
-)
-def test_ages(passed: timedelta, words: str) -> None:
-    """An age has its largest full unit; a clock that runs ahead gives no negative one."""
-    now = Clock().now
-    assert describe_age(to_iso(now - passed), to_iso(now)) == words
