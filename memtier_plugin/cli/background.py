@@ -48,17 +48,6 @@ def daemon(ctx: click.Context, once: bool, interval: float | None, everything: b
 
 # -- `memtier consolidate`: consolidate new entries into facts, or preview that
 
-_SHOWN_FIELDS = (
-    "read",
-    "facts",
-    "proposed",
-    "promoted",
-    "superseded",
-    "updated",
-    "ignored",
-    "left",
-)
-
 
 @click.command(cls=CliCommand, example="--dry-run")
 @click.option("--limit", type=click.IntRange(1), help="The most entries to read.")
@@ -122,20 +111,25 @@ def report_document(report: ConsolidationReport, dry_run: bool) -> dict[str, Any
 
 
 def report_view(document: views.Document) -> RenderableType:
-    """Render a report."""
-    rows = [(name, str(document[name])) for name in _SHOWN_FIELDS]
+    """Render what a consolidation did, and what it left."""
+    done = views.describe_report(document)
+    rows = []
     if document["tokens"]:
         rows += [("tokens", str(document["tokens"])), ("cost", format_cost(document["cost"]))]
     rows += [
-        (name, views.format_value(document[name]))
-        for name in ("problem", "waits", "held_back")
+        (name.replace("_", " "), views.format_value(document[name]))
+        for name in ("left", "waits", "held_back")
         if document[name]
     ]
     reasons = ", ".join(
-        f"{count} {reason}" for reason, count in sorted(document["rejected"].items())
+        f"{count} {reason.replace('_', ' ')}"
+        for reason, count in sorted(document["rejected"].items())
     )
     rows += [("rejected", reasons)] if reasons else []
-    shown: list[RenderableType] = [views.name_value_table(rows)]
+    shown: list[RenderableType] = [
+        views.safe_text(f"Nothing was written: {done}." if document["dry_run"] else f"{done}.")
+    ]
+    shown += [views.name_value_table(rows)] if rows else []
     if document["dry_run"] and document["drafts"]:
         replaced = {pair["by"]: pair["id"] for pair in document["replaced"]}
         drafts = [(f["text"], f["status"], replaced.get(f["id"], "")) for f in document["drafts"]]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from itertools import chain
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import click
 from rich.console import Group, RenderableType
@@ -34,6 +34,8 @@ from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.views.history import sparkline
 from memtier_plugin.views.journal import LogLine, add_headings, summarise
 from memtier_plugin.views.reading import find_newest_day, follow_log, read_log_lines
+
+_SHOWN_IDS: Final = 3  # of recorded messages
 
 # -- `memtier log`: show entries, interleaved with journal events
 
@@ -181,7 +183,20 @@ def record(scope: Scope, file: IO[str], session: str, run: str | None) -> None:
         entries = memory.record(messages, session_id=session, run_id=run)
     report = {"recorded": len(entries), "given": len(messages), "ids": [e.id for e in entries]}
     ignored = unknown_keys(messages)
-    scope.show({**report, **({"ignored_keys": [*ignored]} if ignored else {})})
+    report |= {"ignored_keys": [*ignored]} if ignored else {}
+    scope.show(report, recorded_view)
+
+
+def recorded_view(document: views.Document) -> RenderableType:
+    """Render how many messages were recorded, under which ids, and what was not."""
+    new, given = document["recorded"], document["given"]
+    text = f"{views.count_words({'messages': new}, empty=True)} recorded"
+    ids = [views.short_id(each) for each in document["ids"]]
+    text += f": {', '.join(ids[:_SHOWN_IDS])}" + ", ..." * (len(ids) > _SHOWN_IDS) if ids else ""
+    text += f"; {given - new} were there already" if new < given else ""
+    if ignored := document.get("ignored_keys"):
+        text += f"; these keys mean nothing here: {', '.join(ignored)}"
+    return views.safe_text(f"{text}.")
 
 
 def _check_messages(placed: list[tuple[str, Any]]) -> None:
@@ -239,7 +254,9 @@ def remember(scope: Scope, text: str) -> None:
     """Store a fact for all agents of the project."""
     with scope.open(create=True) as memory:
         fact = memory.remember(text)
-    scope.show({"fact": fact.id, "text": fact.text})
+    text = f"Remembered for all agents of {scope.project_name}: {fact.text} "
+    document = {"fact": fact.id, "text": fact.text}
+    scope.show(document, views.sentence_view(f"{text}[{views.short_id(fact.id)}]"))
 
 
 @click.command(cls=CliCommand, example="session-17")
@@ -249,4 +266,7 @@ def private(scope: Scope, session: str) -> None:
     """Keep a session private to its agent, for good."""
     with scope.open() as memory:
         entries = memory.make_private(session)
-    scope.show({"session": session, "agent": memory.agent_id, "private": len(entries)})
+    document = {"session": session, "agent": memory.agent_id, "private": len(entries)}
+    lines = views.count_words({"entries": len(entries)}, empty=True)
+    text = f"Session {session} ({lines}) is private to {memory.agent_id} from now on."
+    scope.show(document, views.sentence_view(text))

@@ -12,7 +12,7 @@ import click
 from rich.console import RenderableType
 
 from memtier_plugin.cli.scope import CliCommand, CliGroup, Scope, progress_bar
-from memtier_plugin.cli.views import Document, safe_text, table_view
+from memtier_plugin.cli.views import Document, safe_text, sentence_view, table_view
 from memtier_plugin.core.errors import LedgerWriteError
 from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.paths import encode_file_name, make_home, register_long_name
@@ -138,7 +138,8 @@ def off(scope: Scope) -> None:
     """Pause recording and recall of the project."""
     with scope.open() as memory:
         memory.pause()
-        scope.show({"project": memory.project, "paused": True})
+        text = f"{memory.project} is off: nothing is recorded or recalled until `memtier on`."
+        scope.show({"project": memory.project, "paused": True}, sentence_view(text))
 
 
 @click.command(cls=CliCommand)
@@ -147,4 +148,5 @@ def on(scope: Scope) -> None:
     """Resume recording and recall."""
     with scope.open() as memory:
         memory.resume()
-        scope.show({"project": memory.project, "paused": False})
+        text = f"{memory.project} is on: it records and recalls."
+        scope.show({"project": memory.project, "paused": False}, sentence_view(text))

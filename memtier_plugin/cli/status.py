@@ -17,6 +17,8 @@ from memtier_plugin.cli.views import (
     LEVEL_COLOURS,
     LEVEL_MARKS,
     Document,
+    count_words,
+    describe_report,
     format_age,
     format_time,
     format_value,
@@ -180,7 +182,7 @@ def overview_view(document: Document, now: datetime) -> RenderableType:
 
 
 def _describe_stored(stored: Mapping[str, int], paused: bool) -> str:
-    counts = _count_words({"entries": stored["entries"], "facts": stored["facts"]}, empty=True)
+    counts = count_words({"entries": stored["entries"], "facts": stored["facts"]}, empty=True)
     return f"{counts}; switched off: nothing is recorded or recalled" if paused else counts
 
 
@@ -196,7 +198,7 @@ def _describe_hosts(hosts: list[dict[str, Any]], now: datetime) -> str:
 
 
 def _describe_recall(recall: Mapping[str, Any], now: datetime) -> str:
-    lines = f"{_count_words({'lines': recall['lines']})}, {recall['tokens']} tokens"
+    lines = f"{count_words({'lines': recall['lines']})}, {recall['tokens']} tokens"
     outcome = lines if recall["lines"] else f"silent: {recall['silent'] or 'no line was relevant'}"
     what = "for a prompt" if recall["purpose"] in INJECTING else "by command"
     return f"{format_age(recall['at'], now)}, {what} of {recall['agent']}: {outcome}"
@@ -253,9 +255,9 @@ def describe_stored(document: Document) -> str:
     """Describe how much is stored: entries, facts, sessions, bytes."""
     index = document["index"]
     counts = {name: document[name] for name in ("entries", "facts", "summaries")}
-    stored = _count_words(counts, empty=True)
+    stored = count_words(counts, empty=True)
     if sessions := index.get("sessions"):
-        stored += f" from {_count_words({'sessions': sessions})}"
+        stored += f" from {count_words({'sessions': sessions})}"
     forgotten = f"; {index['forgotten']} forgotten" if index.get("forgotten") else ""
     return f"{stored}{forgotten}; {describe_usage(document['disk'])}"
 
@@ -281,9 +283,9 @@ def describe_waiting(waiting: Mapping[str, int]) -> str:
     """Describe what waits, and for what."""
     review = {kind: waiting[kind] for kind in ("facts", "forgets", "conflicts")}
     parts = (
-        (_count_words(review), "for `memtier review`"),
-        (_count_words({"entries": waiting["entries"]}), "to become facts"),
-        (_count_words({"runs": waiting["runs"]}), "to be stored"),
+        (count_words(review), "for `memtier review`"),
+        (count_words({"entries": waiting["entries"]}), "to become facts"),
+        (count_words({"runs": waiting["runs"]}), "to be stored"),
     )
     return "; ".join(f"{counts} {what}" for counts, what in parts if counts) or "nothing"
 
@@ -296,20 +298,11 @@ def _background_rows(document: Document, now: datetime) -> Rows:
     due = ", due now" if state["due"] else due
     yield "consolidated", f"{format_age(state['last'], now)}{due}; {by}"
     if report := state.get("report"):
-        yield "last report", _describe_report(report)
+        yield "last report", describe_report(report)
     jobs = {name: job for name, job in background["jobs"].items() if name != "consolidation"}
     if jobs:
         ages = (f"{name} {format_age(job['ok'], now)}" for name, job in jobs.items())
         yield "other jobs", ", ".join(ages)
-
-
-def _describe_report(report: Mapping[str, Any]) -> str:
-    """Describe what the last consolidation did."""
-    names = ("promoted", "proposed", "superseded", "updated")
-    done = ", ".join(f"{report[name]} {name}" for name in names if report.get(name))
-    read = _count_words({"entries": report["read"]}, empty=True)
-    problem = f"; it ended early: {report['problem']}" if report.get("problem") else ""
-    return f"{read} read, {done or 'no new fact'}{problem}"
 
 
 def _model_rows(document: Document) -> Rows:
@@ -374,19 +367,3 @@ def _hooks_table(document: Document, now: datetime) -> Table | Text:
     names = ("agent", "hook", "last call", "last ms", "slowest ms", "calls", "failed")
     nothing = "No host has called a hook yet; `memtier install` connects one."
     return table_view(names, rows, right=names[3:], nothing=nothing)
-
-
-_SINGULAR: Final = {"entries": "entry", "summaries": "summary"}
-
-
-def _count_words(counts: Mapping[str, int], *, empty: bool = False) -> str:
-    """Describe counts: "1 fact, 2 conflicts".
-
-    Args:
-        empty: name the first two counts even if they are 0.
-    """
-    return ", ".join(
-        f"{number:,} {_SINGULAR.get(kind, kind.removesuffix('s')) if number == 1 else kind}"
-        for position, (kind, number) in enumerate(counts.items())
-        if number or (empty and position < 2)
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, pairwise
@@ -151,6 +151,37 @@ def format_value(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(format_value(inner) for inner in value) or "-"
     return "-" if value is None or value == "" else str(value)
+
+
+def sentence_view(text: str) -> Callable[[Document], RenderableType]:
+    """Return a view that says what was done in a sentence."""
+    return lambda _: safe_text(text)
+
+
+_SINGULAR: Final = {"entries": "entry", "summaries": "summary"}
+
+
+def count_words(counts: Mapping[str, int], *, empty: bool = False) -> str:
+    """Describe counts: "1 fact, 2 conflicts".
+
+    Args:
+        empty: name the first two counts even if they are 0.
+    """
+    return ", ".join(
+        f"{number:,} {_SINGULAR.get(kind, kind.removesuffix('s')) if number == 1 else kind}"
+        for position, (kind, number) in enumerate(counts.items())
+        if number or (empty and position < 2)
+    )
+
+
+def describe_report(report: Mapping[str, Any]) -> str:
+    """Describe what a consolidation did: "4 entries read, 2 facts, 1 superseded"."""
+    names = ("proposed", "superseded", "updated")
+    done = [f"{report[name]} {name}" for name in names if report.get(name)]
+    facts = count_words({"facts": report["facts"]}) or "no new fact"
+    read = count_words({"entries": report["read"]}, empty=True)
+    problem = f"; it ended early: {report['problem']}" if report.get("problem") else ""
+    return f"{', '.join([f'{read} read', facts, *done])}{problem}"
 
 
 def done_view(document: Document) -> RenderableType:
