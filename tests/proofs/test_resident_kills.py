@@ -8,7 +8,6 @@ import random
 import socket
 import subprocess
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 from memtier_plugin import MemTier
 from memtier_plugin.core.paths import socket_path
+from memtier_plugin.core.residents import find_owner
 from tests.processes import start_python, wait_until
 from tests.proofs.checks import show
 
@@ -29,15 +29,14 @@ def start(home: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:
     resident = start_python(
         *("-m", "memtier_plugin", "--home", str(home), "serve"), stdin=subprocess.PIPE
     )
+
+    def listens() -> bool:  # a child of the killed one may hold its socket for a moment
+        owner = find_owner(home)
+        return owner is not None and owner.pid == resident.pid and owner.ready
+
+    wait_until(listens)
     connection = socket.socket(socket.AF_UNIX)
-
-    def connected() -> bool:
-        with suppress(OSError):
-            connection.connect(str(socket_path(home)))
-            return True
-        return False
-
-    wait_until(connected)
+    connection.connect(str(socket_path(home)))
     return resident, connection
 
 
