@@ -32,6 +32,7 @@ from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import INJECTING
 from memtier_plugin.hosts.presence import describe_silent_hosts, find_connected, find_hosts
+from memtier_plugin.hosts.project import DEFAULT_PROJECT
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.hook_calls import is_failing, list_calls
 from memtier_plugin.providers.pricing import format_cost
@@ -155,7 +156,10 @@ def _next_command(document: Mapping[str, Any]) -> str:
         return "memtier review"
     if not any(host["connected"] for host in document["hosts"]) and not document["last_run"]:
         return "memtier install"
-    return "memtier log" if document["last_run"] else "memtier doctor"
+    if document["last_run"]:
+        return "memtier log"
+    # A host is set up and no turn has ended yet: give this folder a memory of its own, or look.
+    return "memtier init" if document["project"] == DEFAULT_PROJECT else "memtier doctor"
 
 
 def overview_view(document: Document, now: datetime) -> RenderableType:
@@ -365,5 +369,7 @@ def _hooks_table(document: Document, now: datetime) -> Table | Text:
         failed = mark.get("failed") or ("the last" if is_failing(mark) else "")
         rows.append([*cells, mark.get("calls") or mark["runs"], failed])
     names = ("agent", "hook", "last call", "last ms", "slowest ms", "calls", "failed")
-    nothing = "No host has called a hook yet; `memtier install` connects one."
+    nothing = (
+        "No host has called a hook for this project; `memtier install` lists and sets up hosts."
+    )
     return table_view(names, rows, right=names[3:], nothing=nothing)

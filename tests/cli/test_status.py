@@ -14,6 +14,7 @@ from memtier_plugin.cli.views import format_age
 from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.hosts.install import install_host
+from memtier_plugin.hosts.project import INSTALLED_FILE
 from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.hook_calls import HookWait, note_waits
 from tests.builders import say
@@ -201,3 +202,17 @@ def test_the_overview_loads_no_more_than_status(yard: MemTier) -> None:
         {*run_python(code, *words).splitlines()[-1].split()} for words in ([], ["status"])
     )
     assert alone - status == set() and "http.server" not in alone
+
+
+def test_the_next_command_after_an_installation(
+    home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its first turn, a folder in the hosts' common project is offered one of its own."""
+    monkeypatch.delenv("MEMTIER_PROJECT")
+    MemTier.open(home, "default").close()
+    (home / "hosts").mkdir(mode=0o700)
+    record = {"/user/settings.json": {"host": "claude-code", "project": "default"}}
+    (home / INSTALLED_FILE).write_text(json.dumps(record))
+    assert (document()["project"], document()["next"]) == ("default", "memtier init")
+    run_memtier("init", "--project", "yard")
+    assert (document()["project"], document()["next"]) == ("yard", "memtier doctor")
