@@ -14,7 +14,7 @@ from tests.processes import ROOT, child_environment
 SENTENCE = "MemTier needs POSIX file locks: it runs on Linux and macOS; on Windows use WSL"
 # Python as it is on Windows, as far as MemTier could notice.
 WINDOWS = """
-import os, socket, sys
+import os, shutil, socket, subprocess, sys
 sys.platform = "win32"
 sys.modules |= dict.fromkeys(("fcntl", "grp", "pwd", "resource", "termios"))
 for name in ("fork", "register_at_fork", "geteuid", "getuid", "O_NOFOLLOW", "O_NONBLOCK"):

@@ -243,10 +243,10 @@ def nested(depth: int) -> dict[str, Any]:
     [
         {
             "role": "assistant",
-            "tool_calls": [{"function": {"name": "f", "arguments": nested(5_000)}}],
+            "tool_calls": [{"function": {"name": "f", "arguments": nested(100_000)}}],
         },
-        {"role": nested(5_000), "content": "x"},
-        {"role": "user", "content": "x", "name": nested(5_000)},
+        {"role": nested(100_000), "content": "x"},
+        {"role": "user", "content": "x", "name": nested(100_000)},
         {"role": "tool", "content": "x", "exit_code": 10**5000},
         {"role": "tool", "content": "x", "exit_code": -(2**64)},
         {"role": "tool", "content": "x", "tool_call_id": 10**5000},
