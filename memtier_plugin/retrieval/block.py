@@ -29,9 +29,7 @@ from memtier_plugin.trust.origins import effective_origin, is_doubtful, is_forei
 CUT_MARK: Final = " [...]"
 MIN_LINE_TOKENS: Final = 8  # of the shortest line: its date, who and id
 SHORT_ID_CHARS: Final = 8  # of an id that are shown; the end of a ULID is its random part
-_FIRST_SIXTHS: Final = 9  # of `retrieval.passage_tokens` that the first line may show: a half more
 _ANSWERS: Final = 16  # held lines that are looked at for a tool's value
-_LINE_HEAD: Final = 10  # tokens of a line besides its text
 
 
 class Packed(Struct, frozen=True):
@@ -115,32 +113,13 @@ def pack(costs: Iterable[int], k: int, budget: int, least: int = 1) -> Packed:
     return Packed(tuple(chosen), budget - left)
 
 
-def passage_size(index: int, most: int, k: int, budget: int, *, even: bool = False) -> int:
-    """Return how many tokens of a long text the line at an index, from 0, may show.
-
-    The first line may show half as much again, each further one a sixth less: the best hits hold
-    the answer most often.  The last ones show what an even share of the budget leaves them, but at
-    least half, so that more lines of evidence fit.
-
-    Args:
-        most: what the fourth line may show (`retrieval.passage_tokens`).
-        k: how many lines the block may have.
-        budget: how many tokens.
-        even: whether each line may show the same, the least: the members of a list.
-    """
-    if even:
-        return most // 2
-    last = max(most // 2, min(most, budget // max(1, k) - _LINE_HEAD))
-    return max(last, most * (_FIRST_SIXTHS - index) // 6)
-
-
 class BlockPlan(Struct, frozen=True):
     """The hits offered to a block, and its size.
 
     Attributes:
         k: how many lines it may have.
         budget: how many tokens, the frame included.
-        excerpt: what is shown of a text in the line at an index, from 0.
+        excerpt: what is shown of a text.
         tries: how many hits are looked at, so that the last free tokens do not cost a reading
             of everything; all when None.
         guarded: off puts every text there as it was written (`trust.defence`).
@@ -150,7 +129,7 @@ class BlockPlan(Struct, frozen=True):
     hits: Sequence[Hit]
     k: int
     budget: int
-    excerpt: Callable[[str, int], str] = lambda text, index: text
+    excerpt: Callable[[str], str] = lambda text: text
     tries: int | None = None
     guarded: bool = True
     mark: Callable[[Hit, str], Hit] = lambda hit, text: hit
@@ -169,8 +148,8 @@ class BlockPlan(Struct, frozen=True):
         costs: list[int] = []
 
         def next_costs() -> Iterator[int]:
-            for index, hit in enumerate(self.hits[: self.tries]):
-                noted, line = self._line(hit, index, room)
+            for hit in self.hits[: self.tries]:
+                noted, line = self._line(hit, room)
                 marked.append(noted)
                 lines.append(line)
                 costs.append(_cost(line))
@@ -189,8 +168,8 @@ class BlockPlan(Struct, frozen=True):
     def explain_refusal(self, index: int, recall_id: str) -> RefusedLine:
         """Return why the hit at this index has no line."""
         room = self._room(recall_id)
-        tried = [*enumerate(self.hits[:index][: self.tries]), (index, self.hits[index])]
-        costs = [_cost(self._line(hit, at, room)[1]) for at, hit in tried]
+        tried = (*self.hits[:index][: self.tries], self.hits[index])
+        costs = [_cost(self._line(hit, room)[1]) for hit in tried]
         packed = pack(costs[:-1], self.k, room, MIN_LINE_TOKENS)
         left = room - packed.tokens
         if len(packed.chosen) >= self.k:
@@ -202,10 +181,10 @@ class BlockPlan(Struct, frozen=True):
     def _room(self, recall_id: str) -> int:
         return self.budget - count_tokens(frame_lines(recall_id, []))
 
-    def _line(self, hit: Hit, index: int, room: int) -> tuple[Hit, str]:
+    def _line(self, hit: Hit, room: int) -> tuple[Hit, str]:
         text = hit.text
         if not (isinstance(hit.item, Fact) and hit.item.shelf):  # a choice of passages already
-            text = self.excerpt(text, index)
+            text = self.excerpt(text)
         hit = self.mark(hit, text)
         if self.guarded:
             text = _with_marks(hit, text)

@@ -23,7 +23,7 @@ from memtier_plugin.core.formats import aware, new_id
 from memtier_plugin.core.records import JournalEvent, count_tokens
 from memtier_plugin.core.results import DUE, REMINDS, Hit, Recall, RecallRequest, Step
 from memtier_plugin.core.settings.schema import AgentRights, Settings
-from memtier_plugin.retrieval.block import BlockPlan, passage_size
+from memtier_plugin.retrieval.block import BlockPlan
 from memtier_plugin.retrieval.call_history import mark_calls, with_histories
 from memtier_plugin.retrieval.candidates import Expansion
 from memtier_plugin.retrieval.corrections import SIGNAL
@@ -64,7 +64,7 @@ from memtier_plugin.retrieval.visibility import Viewer, linked_people, read_hits
 from memtier_plugin.retrieval.workspace import find_workspace
 from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index
 from memtier_plugin.storage.store import Actor
-from memtier_plugin.text.passages import select_passage
+from memtier_plugin.text.passages import SPARED_CHARS, select_passage
 
 DEDUPLICATION_WINDOW: Final = 40  # hits among which near-duplicates are looked for
 CONTRADICTION_WINDOW: Final = 64  # hits among which contradicting facts are looked for
@@ -405,7 +405,8 @@ class Recaller:
         k, budget, guarded = query.k, query.token_budget, query.guarded
         if not self.ranker.refines:
             return BlockPlan(judged.hits, k, budget, guarded=guarded)
-        most, even = self.settings.retrieval.passage_tokens, query.several
+        tokens = self.settings.retrieval.passage_tokens
+        size = 2 * tokens if query.several else 4 * tokens  # the members of a list have half
         select = partial(select_passage, weights=terms, words=self.store.tokenizer.words)
         rules = {
             hit.text: find_unpasted_orders(hit.text)
@@ -413,10 +414,9 @@ class Recaller:
             if query.kinds.task and hit.signals.keys().isdisjoint(_OWN_WORDS)
         }
 
-        def excerpt(text: str, index: int) -> str:
+        def excerpt(text: str) -> str:
             text = rules.get(text) or text  # the order alone
-            size = 4 * passage_size(index, most, k, budget, even=even)
-            return text if len(text) <= size else select(text, size=size)
+            return text if len(text) <= size + SPARED_CHARS else select(text, size=size)
 
         plan = BlockPlan(judged.hits, k, budget, excerpt, _TRIES * k, guarded)
         marker = self.workspace and self.workspace.marker()

@@ -30,6 +30,7 @@ from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.sessions import DeadlineExceeded
 from memtier_plugin.storage.store import Store
 from memtier_plugin.text.lexicon import lexicon
+from memtier_plugin.text.passages import SPARED_CHARS
 from memtier_plugin.text.phrases import Words
 
 # -- A session's part in a recall: its last lines, those shown already, its summary
@@ -95,8 +96,8 @@ class AlreadyShown:
     def __init__(self, store: Store, agent: str) -> None:
         self._store = store
         self._agent = agent
-        # A text of so many characters was injected whole, wherever it stood (`passage_size`).
-        self._excerpt_chars = 2 * store.settings.retrieval.passage_tokens
+        # A text of so many characters was injected whole, in a list, too.
+        self._excerpt_chars = 2 * store.settings.retrieval.passage_tokens + SPARED_CHARS
         self._injected: dict[str, dict[str, datetime]] = {}  # by session and item: when
         self._mutex = Mutex()
 

@@ -9,6 +9,7 @@ from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.text.tokenizer import MAX_CHARS
 
 OMISSION: Final = "[...]"
+SPARED_CHARS: Final = 120  # beyond a limit: the rest of a text may be its answer, and costs less
 _PREFIX: Final = 3  # letters shared by a stem and its inflected forms
 # A text may be split after a sentence and between lines.
 _SENTENCE: Final = regex.compile(r"[^\n.!?。！？]*(?:[.!?]+(?=\s|$)|[。！？]+|[.!?]|\n|$)")
