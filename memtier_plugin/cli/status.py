@@ -28,7 +28,6 @@ from memtier_plugin.cli.views import (
     table_view,
 )
 from memtier_plugin.core.errors import MemTierError, NotFound, SettingsError
-from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import INJECTING
 from memtier_plugin.hosts.presence import describe_silent_hosts, find_connected, find_hosts
@@ -37,8 +36,8 @@ from memtier_plugin.memory import MemTier
 from memtier_plugin.operations.hook_calls import is_failing, list_calls
 from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.storage.protocol import describe_usage
+from memtier_plugin.views.journal import newest_recall, why_silent
 
-_RECALLS: Final = 20  # newest recalls, of which the last for a prompt is shown
 _PROBLEM_CHARS: Final = 60  # of a problem beside the other lines
 
 Rows = Iterator[tuple[str, str]]
@@ -117,22 +116,21 @@ def _last_recall(memory: MemTier) -> dict[str, Any] | None:
     """Return the newest recall for a prompt, or else the newest of all."""
     try:
         with memory.store.session() as reader:
-            events = reader.events(["recall"], newest=_RECALLS)
+            newest = newest_recall(reader)
     except MemTierError:
         return None  # the status reports the index's problem
-    recalls = [(event, RecallEvent.of(event)) for event in events]
-    for_prompts = [pair for pair in recalls if pair[1].purpose in INJECTING]
-    for event, recall in (for_prompts or recalls)[:1]:
-        return {
-            "at": to_iso(event.timestamp),
-            "agent": event.agent_id,
-            "id": event.id,
-            "purpose": recall.purpose,
-            "lines": len(recall.injected),
-            "tokens": recall.tokens,
-            "silent": recall.silent,
-        }
-    return None
+    if newest is None:
+        return None
+    event, recall = newest
+    return {
+        "at": to_iso(event.timestamp),
+        "agent": event.agent_id,
+        "id": event.id,
+        "purpose": recall.purpose,
+        "lines": len(recall.injected),
+        "tokens": recall.tokens,
+        "silent": why_silent(recall.to_json()),
+    }
 
 
 def _count_waiting(report: Mapping[str, Any]) -> dict[str, int]:
@@ -203,7 +201,7 @@ def _describe_hosts(hosts: list[dict[str, Any]], now: datetime) -> str:
 
 def _describe_recall(recall: Mapping[str, Any], now: datetime) -> str:
     lines = f"{count_words({'lines': recall['lines']})}, {recall['tokens']} tokens"
-    outcome = lines if recall["lines"] else f"silent: {recall['silent'] or 'no line was relevant'}"
+    outcome = lines if recall["lines"] else f"silent: {recall['silent']}"
     what = "for a prompt" if recall["purpose"] in INJECTING else "by command"
     return f"{format_age(recall['at'], now)}, {what} of {recall['agent']}: {outcome}"
 

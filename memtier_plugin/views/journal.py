@@ -21,11 +21,13 @@ from memtier_plugin.providers.pricing import format_cost
 from memtier_plugin.retrieval.block import SHORT_ID_CHARS
 from memtier_plugin.retrieval.journal import LATE, RECOMPUTED
 from memtier_plugin.storage.index.item_reader import SessionSpan
+from memtier_plugin.storage.readers import Reader
 
 # -- The log of a day for people: entries, interleaved with events.  Pure
 
 LogLine = dict[str, Any]
 _LIMIT: Final = 60  # characters of a query
+_NEWEST: Final = 50  # recalls, of which the last for a prompt is sought
 
 
 class LogSummary(Record, frozen=True):
@@ -314,6 +316,14 @@ def bars_of(row: Document, weights: Mapping[str, float], largest: float) -> Sequ
     if row["other"]:
         bars.append(Bar("other", row["other"], share(row["other"]), None, 0.0))
     return bars
+
+
+def newest_recall(reader: Reader) -> tuple[JournalEvent, RecallEvent] | None:
+    """Return the newest recall for a prompt, or else the newest of all."""
+    events = reader.events([RecallEvent.KIND], newest=_NEWEST)
+    recalls = [(event, RecallEvent.of(event)) for event in events]
+    for_prompts = (pair for pair in recalls if pair[1].purpose in INJECTING)
+    return next(for_prompts, next(iter(recalls), None))
 
 
 def why_silent(document: Document) -> str:

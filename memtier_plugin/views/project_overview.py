@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import INJECTING, Entry
 from memtier_plugin.core.structs import Record
@@ -16,10 +15,9 @@ from memtier_plugin.memory import REMEMBERED_SESSION, MemTier
 from memtier_plugin.operations.hook_calls import is_failing
 from memtier_plugin.storage.index.item_reader import SessionSpan
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.views.journal import LogSummary, summarise, why_silent
+from memtier_plugin.views.journal import LogSummary, newest_recall, summarise, why_silent
 from memtier_plugin.views.reading import read_log_lines
 
-_RECALLS: Final = 50  # newest recalls that are searched for a prompt's
 _RUN_LINES: Final = 200  # last lines of a session, among which those of its last run are
 # Sessions of what a person typed for MemTier itself, in no host's run.
 _TYPED: Final = (REMEMBERED_SESSION, service.EDITED_SESSION, edit.EDITED_SESSION)
@@ -174,25 +172,24 @@ def _last_run(reader: Reader, spans: Sequence[SessionSpan]) -> LastRun | None:
 
 
 def _last_recall(reader: Reader) -> LastRecall | None:
-    for event in reader.events([RecallEvent.KIND], newest=_RECALLS):
-        recall = RecallEvent.of(event)
-        if recall.purpose not in INJECTING:
-            continue
-        ids = [ranked.item for ranked in recall.injected]
-        stored = reader.items(ids)
-        texts = {
-            identity: None if each.state.forgotten else each.item.text
-            for identity, each in stored.items()
-        }
-        return LastRecall(
-            id=event.id,
-            at=to_iso(event.timestamp),
-            agent=event.agent_id,
-            prompt=recall.query,
-            shown=tuple((identity, texts.get(identity)) for identity in ids),
-            silence=why_silent(recall.to_json()),
-        )
-    return None
+    newest = newest_recall(reader)
+    if newest is None or newest[1].purpose not in INJECTING:
+        return None
+    event, recall = newest
+    ids = [ranked.item for ranked in recall.injected]
+    stored = reader.items(ids)
+    texts = {
+        identity: None if each.state.forgotten else each.item.text
+        for identity, each in stored.items()
+    }
+    return LastRecall(
+        id=event.id,
+        at=to_iso(event.timestamp),
+        agent=event.agent_id,
+        prompt=recall.query,
+        shown=tuple((identity, texts.get(identity)) for identity in ids),
+        silence=why_silent(recall.to_json()),
+    )
 
 
 def _judge(
