@@ -176,11 +176,24 @@ def _report_progress(sessions: Iterable[Session], report: Any, total: int) -> It
 
 def import_view(document: views.Document) -> RenderableType:
     """Render the result of an import, with skipped items and the reasons."""
-    lists = ("examples", "why")
-    rows = [
-        (n.replace("_", " "), views.format_value(v)) for n, v in document.items() if n not in lists
+    new = "new" if document["dry_run"] else "recorded"
+    pairs = [("messages", new), ("facts", f"{new}_facts")]
+    counts = " and ".join(
+        f"{document[number]:,} of {views.count_words({kind: document[kind]}, empty=True)}"
+        for kind, number in pairs
+        if kind in document
+    )
+    done = f"{counts} in {views.count_words({'sessions': document['sessions']}, empty=True)}"
+    by = ", ".join(f"{role} {number:,}" for role, number in document.get("origins", {}).items())
+    done += f" ({by})" if by else ""
+    parts: list[RenderableType] = [
+        views.safe_text(
+            f"Nothing was written. New: {done}." if document["dry_run"] else f"Imported {done}."
+        )
     ]
-    parts: list[RenderableType] = [views.name_value_table(rows)]
+    if proposed := document.get("proposed"):
+        facts = views.count_words({"facts": proposed})
+        parts.append(views.safe_text(f"Proposed {facts}: `memtier review` decides."))
     parts += [
         views.safe_text(f"  {views.one_line(example, 90)}", "dim")
         for example in document.get("examples", ())
