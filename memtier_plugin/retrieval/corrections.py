@@ -8,9 +8,8 @@ They are only compared, never shown: another agent's lines stay its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from operator import mul
 from typing import Final
 
 from msgspec import Struct
@@ -18,10 +17,9 @@ from msgspec.structs import replace
 
 from memtier_plugin.core.records import CORRECTED, OWN_WORDS, REVIEWED, Entry, Fact
 from memtier_plugin.core.results import Hit
-from memtier_plugin.retrieval import worth
 from memtier_plugin.retrieval.dialogue_acts import asks_for_work, sets_rule
 from memtier_plugin.retrieval.floor import Judged
-from memtier_plugin.retrieval.signals import ScoredRow
+from memtier_plugin.retrieval.query import QueryVector
 from memtier_plugin.retrieval.standing import stems
 from memtier_plugin.retrieval.visibility import Viewer, read_hits
 from memtier_plugin.storage.readers import Reader
@@ -36,9 +34,8 @@ _MAX_CHARS: Final = 600  # of a text that are compared
 _LEAST: Final = 1.0  # how like a prompt must be
 _REPEATED: Final = 0.5  # what each doubling of a rule's sources adds to its likeness
 # What the cosines of the request, the deed and the rule's own words count, and the share of the
-# prompt's words that they have: weights of a softmax over rules, `scripts/fit_dialogue_acts.py`.
-_PARTS: Final = (9.0, 5.0, 4.0)
-_WORDS: Final = 2.0
+# prompt's words that they have.
+_REQUEST, _DEED, _TEXT, _WORDS = 9.0, 5.0, 4.0, 2.0
 
 
 class OwnWords(Struct, frozen=True):
@@ -50,7 +47,7 @@ class OwnWords(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """A rule with the request that it corrected and what had been done; "" where unknown.
+    """A rule with the request that it corrected and what had been done about that, if known.
 
     ``times`` is how many lines say so.
     """
@@ -58,16 +55,35 @@ class Rule(Struct, frozen=True):
     row: int
     item: Entry | Fact
     times: int = 1
-    request: str = ""
-    deed: str = ""
+    request: Entry | None = None
+    deeds: tuple[Entry, ...] = ()
 
 
 def find_rules(
-    reader: Reader, viewer: Viewer, prompt: str, own_words: Sequence[OwnWords]
+    reader: Reader,
+    viewer: Viewer,
+    prompt: str,
+    vector: QueryVector | None,
+    own_words: Sequence[OwnWords],
 ) -> list[Hit]:
-    """Return the rules in force that hold for a task, the likeliest first."""
+    """Return the rules in force that hold for a task, the likeliest first.
+
+    Args:
+        vector: of the prompt; without one rules are told apart by words alone.
+    """
+    if not asks_for_work(prompt):
+        return []
     rules = _read_rules(reader, own_words)
-    return read_hits(reader, select_rules(prompt, rules), viewer, {}) if rules else []
+    cosines = _read_cosines(reader, rules, vector) if vector else {}
+    likely = [(_odds(prompt[:_MAX_CHARS], rule, cosines), rule) for rule in rules]
+    likely.sort(key=lambda each: (-each[0], each[1].item.id))
+    most = MAX_RULES - (len(rules) > _MANY)
+    ranked = [
+        (rule.row, score, {SIGNAL: round(score, 4)})
+        for odds, rule in likely[:most]
+        if odds > 0 and (score := 1 / (1 + math.exp(-odds)))
+    ]
+    return read_hits(reader, ranked, viewer, {}) if ranked else []
 
 
 def leave_out_same(first: Sequence[Hit], judged: Judged) -> Judged:
@@ -148,70 +164,41 @@ def _line_of(reader: Reader, item: Entry | Fact) -> str:
 
 def _rule(rule: Rule, before: Sequence[Entry]) -> Rule:
     """Return a rule with the last request before it, and what was done about that."""
-    request, deeds = "", list[str]()
+    request, deeds = None, list[Entry]()
     for entry in before:  # the last first
         if entry.role == "user":
-            request = entry.content[:_MAX_CHARS]
+            request = entry
             break
         if entry.role == "assistant":
-            deeds.append(entry.content)
-    return replace(rule, request=request, deed=" ".join(deeds[::-1])[:_MAX_CHARS])
+            deeds.append(entry)
+    return replace(rule, request=request, deeds=tuple(deeds))
 
 
 def _corrects(rule: Rule) -> bool:
     """Return whether a confidence, of which no fact is made, corrects the assistant."""
-    return bool(rule.deed) and sets_rule(rule.item.text)
+    return bool(rule.deeds) and sets_rule(rule.item.text)
 
 
-def select_rules(prompt: str, rules: Sequence[Rule]) -> list[ScoredRow]:
-    """Return the rows of the few rules likeliest to hold before a prompt of work; else none."""
-    if not asks_for_work(prompt):
-        return []
-    asked, measured = prompt[:_MAX_CHARS], list[tuple[float, Rule]]()
-    for rule in rules:
-        odds = likeness(asked, rule) - _LEAST + _REPEATED * math.log2(rule.times)
-        measured.append((odds, rule))
-    likely = [(odds, rule) for odds, rule in measured if odds > 0]
-    likely.sort(key=lambda each: (-each[0], each[1].item.id))
-    most = MAX_RULES - (len(rules) > _MANY)
-    scores = [(1 / (1 + math.exp(-odds)), rule.row) for odds, rule in likely[:most]]
-    return [(row, score, {SIGNAL: round(score, 4)}) for score, row in scores]
+def _read_cosines(reader: Reader, rules: Sequence[Rule], vector: QueryVector) -> dict[str, float]:
+    """Return, by id, how near a prompt is to each rule and to the lines before it."""
+    lines = {entry.id for rule in rules for entry in (*rule.deeds, rule.request) if entry}
+    rows = {**reader.rows_of(lines), **{rule.item.id: rule.row for rule in rules}}
+    near = reader.vectors.similarity(vector.model, vector.vector, rows.values())
+    return {item: near[row] for item, row in rows.items() if row in near}
 
 
-def likeness(prompt: str, rule: Rule) -> float:
-    """Score how similar a prompt is to a rule: to its request, its deed and its own words."""
-    corrected = _corrected(rule.request, rule.deed, rule.item.text)
-    words = content(prompt)
-    shared = len(words & corrected.words) / max(1, len(words))
-    return cosine(unit(prompt), corrected.vector) + _WORDS * shared
-
-
-class _Corrected(Struct, frozen=True):
-    """A rule as it is compared: the weighted sum of its parts' vectors, and its words."""
-
-    vector: tuple[float, ...]
-    words: frozenset[str]
+def _odds(prompt: str, rule: Rule, cosines: Mapping[str, float]) -> float:
+    """Return the logarithm of the odds that a rule holds before a prompt of work."""
+    request, deeds, words = rule.request, rule.deeds, content(prompt)
+    texts = [each.text[:_MAX_CHARS] for each in (*deeds, request, rule.item) if each]
+    near = _TEXT * cosines.get(rule.item.id, 0.0)
+    near += _REQUEST * cosines.get(request.id, 0.0) if request else 0.0
+    near += _DEED * max((cosines.get(deed.id, 0.0) for deed in deeds), default=0.0)
+    shared = len(words & content(" ".join(texts))) / max(1, len(words))
+    return near + _WORDS * shared - _LEAST + _REPEATED * math.log2(rule.times)
 
 
 @lru_cache(1024)  # the same rules are compared with every prompt
-def _corrected(request: str, deed: str, text: str) -> _Corrected:
-    parts = [unit(part) for part in (request, deed, text)]
-    vector = tuple(sum(map(mul, _PARTS, numbers)) for numbers in zip(*parts, strict=True))
-    return _Corrected(vector, content(f"{request} {deed} {text}"))
-
-
-def unit(text: str) -> tuple[float, ...]:
-    """Return a text's vector of length one; zeros where the model does not know its script."""
-    numbers = worth.vector(text)
-    length = math.hypot(*numbers)
-    return tuple(number / length for number in numbers) if length else numbers
-
-
-def cosine(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the product of two vectors of length one."""
-    return float(sum(map(mul, first, second)))
-
-
 def content(text: str) -> frozenset[str]:
     """Return the stems of a text's words of content; of a script without spaces, pairs."""
     return frozenset(word for word in stems(text) - words_of("stop_words") if len(word) > 1)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from functools import cache, lru_cache
 from itertools import chain
+from operator import mul
 from typing import Final
 
 from msgspec import Struct
@@ -20,7 +21,8 @@ from msgspec import Struct
 from memtier_plugin.core.events import RemindEvent
 from memtier_plugin.core.records import INTENDED, Entry, Fact
 from memtier_plugin.core.results import DUE, REMINDS, Hit
-from memtier_plugin.retrieval.corrections import OwnWords, content, cosine, unit
+from memtier_plugin.retrieval import worth
+from memtier_plugin.retrieval.corrections import OwnWords, content
 from memtier_plugin.retrieval.dialogue_acts import (
     UNSPACED,
     find_phrase,
@@ -195,11 +197,23 @@ def nearness(prompt: str, intention: Intention) -> dict[str, float]:
         "some": float(bool(shared)),
         "rest": len(words & trigger.rest) / max(1, len(trigger.rest)),
         "of prompt": len(shared) / max(1, len(words)),
-        "cosine": cosine(unit(prompt), unit(trigger.event)),
-        "like": cosine(unit(prompt), unit(intention.item.text)),
+        "cosine": _cosine(_unit(prompt), _unit(trigger.event)),
+        "like": _cosine(_unit(prompt), _unit(intention.item.text)),
         "work": odds("work", prompt) / 3,
         "asks": float(_asks(prompt)),
     }
+
+
+def _unit(text: str) -> tuple[float, ...]:
+    """Return a text's vector of length one; zeros where the model does not know its script."""
+    numbers = worth.vector(text)
+    length = math.hypot(*numbers)
+    return tuple(number / length for number in numbers) if length else numbers
+
+
+def _cosine(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the product of two vectors of length one."""
+    return float(sum(map(mul, first, second)))
 
 
 # -- what an intention waits for -------------------------------------------------------------------

@@ -40,6 +40,7 @@ from memtier_plugin.retrieval.intentions import Moment, find_reminders
 from memtier_plugin.retrieval.plan import Candidates, ChosenHits, Query
 from memtier_plugin.retrieval.prompt_kind import SHORT_PROMPT_WORDS, PromptKinds
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
+from memtier_plugin.retrieval.query import QueryVector
 from memtier_plugin.retrieval.replacement import (
     CONSIDERED,
     Replacement,
@@ -276,7 +277,9 @@ class Judge:
             if asking:
                 hits = let_replies_answer(hits, [hit for hit in current if hit.id in no_answers])
         if query.is_judged:
-            judged = self._judge_by_kind(query, evidence, hits, candidates.among(already_shown))
+            in_sight = candidates.among(already_shown)
+            vector = candidates.result.vector
+            judged = self._judge_by_kind(query, vector, evidence, hits, in_sight)
         else:
             judged = apply_floor(level, evidence, hits)
         if not _asks_of_oneself(query.kinds):
@@ -314,6 +317,7 @@ class Judge:
     def _judge_by_kind(
         self,
         query: Query,
+        vector: QueryVector | None,
         evidence: QueryEvidence,
         hits: tuple[Hit, ...],
         in_sight: Sequence[Hit],
@@ -343,12 +347,12 @@ class Judge:
             first = self._standing_lines(query) if kinds.task else []
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             judged = leave_out_closed(self._store.reader(), judged)
-        own_words = [] if kinds.is_empty else self._own_words(query)
+        own_words = [] if kinds.is_empty else self._own_words(query, vector)
         first = [*self._working_memory(query, vague=vague), *others(own_words, first)]
         judged = leave_out_same(own_words, judged)
         return judged.preceded_by([*own_words, *first])
 
-    def _own_words(self, query: Query) -> list[Hit]:
+    def _own_words(self, query: Query, vector: QueryVector | None) -> list[Hit]:
         """Return what a user is to be reminded of, and the rules set for a like request."""
         kept, hits = self._settings.facts, list[Hit]()
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
@@ -362,7 +366,7 @@ class Judge:
                 hits += find_reminders(reader, query.viewer, prompt, own_words, by)
             asks = query.text.rstrip().endswith(("?", "？"))
             if kept.corrections and not asks:
-                hits += find_rules(reader, query.viewer, prompt, own_words)
+                hits += find_rules(reader, query.viewer, prompt, vector, own_words)
             return self._unseen(query, hits)
         return []
 

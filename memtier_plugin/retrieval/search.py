@@ -57,7 +57,7 @@ class SearchResult(Struct, frozen=True):
         late: whether the deadline came first, so that only words count.
         partly_embedded: whether too few items have a vector of the current model to use any.
         terms: how much each word of the query counts.
-        model: the embedder whose vectors were compared.
+        vector: of the query, if vectors were compared.
         steps: the ranker's own steps.
         query_evidence, evidence: what speaks in absolute terms for the best rows, by row.
     """
@@ -68,10 +68,15 @@ class SearchResult(Struct, frozen=True):
     late: bool = False
     partly_embedded: bool = False
     terms: Mapping[str, float] = field(default_factory=dict)
-    model: str | None = None
+    vector: QueryVector | None = None
     query_evidence: QueryEvidence = field(default_factory=QueryEvidence)
     evidence: Mapping[int, Evidence] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
+
+    @property
+    def model(self) -> str | None:
+        """The embedder whose vectors were compared."""
+        return self.vector.model if self.vector else None
 
 
 def plugin_signals(store: Store) -> PluginSignals | None:
@@ -179,7 +184,7 @@ class Search(SearchView):
         ranked = self._order(pool.candidates, signals, weights)
         query_evidence, evidence = gather_evidence(pool, [row for row, _, _ in ranked], model)
         result = self._result(builder.reads, ranked)
-        return replace(result, model=model, query_evidence=query_evidence, evidence=evidence)
+        return replace(result, vector=self.vector, query_evidence=query_evidence, evidence=evidence)
 
     def _result(
         self, reads: Reads, ranked: Sequence[ScoredRow], *, late: bool = False

@@ -33,7 +33,7 @@ class FusedRanker(Ranker):
             order.vectors,
             partly_embedded=search.partly_embedded,
             terms=order.terms,
-            model=search.vector.model if search.vector else None,
+            vector=search.vector,
         )
 
 
