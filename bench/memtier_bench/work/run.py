@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -128,6 +129,8 @@ def list_arms() -> dict[str, Mapping[str, Any]]:
     """Return each arm with the settings that it changes; the baselines have none."""
     file = YamlFile.parse(str(_MECHANISMS), _MECHANISMS.read_text("utf-8"))
     switches = {name: file.value(node) for name, node, _ in file.pairs(file.root)}
+    if find_spec("onnxruntime") is None:
+        del switches["encoder"]
     return {MEMTIER: {}, **switches, **{name: {} for name in BASELINES}}
 
 

@@ -74,7 +74,7 @@ class Store:
         self._engine, self._name = _server.engine, f"store{next(_STORES)}"
         self._context = _HINDSIGHT.RequestContext()
         self._banks: set[str] = set()
-        self._before = self._database()
+        self._before = int(self._query("SELECT pg_database_size(current_database())"))
 
     def add(self, session: dict[str, Any]) -> None:
         exchanges: list[list[str]] = []
@@ -90,6 +90,7 @@ class Store:
             self._wait(
                 self._engine.retain_batch_async(bank, contents, request_context=self._context)
             )
+            self._query("ANALYZE")  # its search goes by PostgreSQL's statistics, made in minutes
 
     def ask(self, request: dict[str, Any]) -> list[str]:
         at = datetime.fromisoformat(request["at"]) if request["at"] else None
@@ -107,7 +108,7 @@ class Store:
         return [fact.text for fact in result.results]
 
     def size(self) -> int:
-        return self._database() - self._before
+        return int(self._query("SELECT pg_database_size(current_database())")) - self._before
 
     def close(self) -> None:
         """Leave the server to the next store."""
@@ -115,17 +116,17 @@ class Store:
     def _bank(self, sender: str | None) -> str:
         return f"{self._name}-{sender or 'user'}"
 
-    def _database(self) -> int:
+    def _query(self, sql: str) -> Any:
         connect = import_module("asyncpg").connect
 
-        async def ask() -> int:
+        async def ask() -> Any:
             connection = await connect(self._engine.db_url)
             try:
-                return int(await connection.fetchval("SELECT pg_database_size(current_database())"))
+                return await connection.fetchval(sql)
             finally:
                 await connection.close()
 
-        return int(self._wait(ask()))
+        return self._wait(ask())
 
     @staticmethod
     def _wait(work: Any) -> Any:
