@@ -28,9 +28,9 @@ from memtier_plugin.core.records import Entry, count_tokens
 from memtier_plugin.core.results import Hit, RecallRequest
 from memtier_plugin.credit.verdict import paired_difference
 from memtier_plugin.memory import MemTier
-from memtier_plugin.retrieval.block import format_line, pack, passage_size
+from memtier_plugin.retrieval.block import format_line, pack
 from memtier_plugin.retrieval.visibility import Viewer
-from memtier_plugin.text.passages import select_passage
+from memtier_plugin.text.passages import SPARED_CHARS, select_passage
 
 K, BUDGET, PASSAGE = 16, 600, 60  # the defaults
 FRAME: Final = 45  # tokens of an empty block
@@ -198,8 +198,6 @@ RANKINGS: Final[Mapping[str, Callable[[Asked], Sequence[int]]]] = {
 
 # -- levers on the block ---------------------------------------------------------------------------
 
-Size = Callable[[int], int]  # tokens of the passage of a line at an index
-
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -210,10 +208,11 @@ class Block:
     tokens: int
 
 
-def fill(asked: Asked, size: Size, *, weak: bool = False, nearest: int = 0) -> Block:
+def fill(asked: Asked, tokens: int = PASSAGE, *, weak: bool = False, nearest: int = 0) -> Block:
     """Fill a block.
 
     Args:
+        tokens: what a line shows of a long text.
         weak: whether lines that fall far behind the best one are offered, too.
         nearest: how many places are kept for what is nearest in meaning, whatever its words.
     """
@@ -222,8 +221,10 @@ def fill(asked: Asked, size: Size, *, weak: bool = False, nearest: int = 0) -> B
     rest = [row for row in rows[_FIRST:] if row not in {*kept}]
     rows = [*rows[:_FIRST], *kept, *rest]  # not last, where they would find no room
     texts = [
-        select_passage(asked.hits[i].text, asked.terms, asked.words, 4 * size(n))
-        for n, i in enumerate(rows[: 2 * K])
+        text
+        if len(text := asked.hits[i].text) <= 4 * tokens + SPARED_CHARS
+        else select_passage(text, asked.terms, asked.words, 4 * tokens)
+        for i in rows[: 2 * K]
     ]
     costs = [
         count_tokens(f"{format_line(asked.hits[i], text)}\n")
@@ -252,22 +253,11 @@ def _nearest_in_meaning(asked: Asked, present: set[int], count: int) -> list[int
     return sorted(cosines, key=lambda i: -cosines[i])[:count]
 
 
-def same(tokens: int) -> Size:
-    """Return a passage as long in every line."""
-    return lambda index: tokens
-
-
-def graded(index: int) -> int:
-    """Return the passage that is shipped."""
-    return passage_size(index, PASSAGE, K, BUDGET)
-
-
 BLOCKS: Final[Mapping[str, Callable[[Asked], Block]]] = {
-    "every line 60 tokens": lambda asked: fill(asked, same(60)),
-    "every line 35 tokens": lambda asked: fill(asked, same(35)),
-    "graded, weak lines too": lambda asked: fill(asked, graded, weak=True),
-    "graded, 1 place by meaning": lambda asked: fill(asked, graded, nearest=1),
-    "graded, 2 places by meaning": lambda asked: fill(asked, graded, nearest=2),
+    "every line 35 tokens": lambda asked: fill(asked, 35),
+    "weak lines too": lambda asked: fill(asked, weak=True),
+    "1 place by meaning": lambda asked: fill(asked, nearest=1),
+    "2 places by meaning": lambda asked: fill(asked, nearest=2),
 }
 
 
@@ -291,7 +281,7 @@ def report(questions: Sequence[Asked]) -> None:
     for name, order in RANKINGS.items():
         changed = [[asked.recall(order(asked)) for asked in group] for group in groups]
         _row(name, [compare(*pair) for pair in zip(changed, base, strict=True)])
-    shipped = [[fill(asked, graded) for asked in group] for group in groups]
+    shipped = [[fill(asked) for asked in group] for group in groups]
     _row("shipped: block, turns / words / tokens", [_block_means(row) for row in shipped])
     for name, block in BLOCKS.items():
         cells = []

@@ -68,7 +68,7 @@ def test_people_take_turns(script: Any, asked: Any) -> None:
 
 def test_a_block_is_measured(script: Any, asked: Any) -> None:
     """A weak line is in the block only if weak lines are offered, and its words count then."""
-    without, with_weak = (script.fill(asked, script.graded, weak=weak) for weak in (False, True))
+    without, with_weak = (script.fill(asked, weak=weak) for weak in (False, True))
     assert (without.turns, without.words) == (0.0, 0.0)
     assert (with_weak.turns, with_weak.words) == (1.0, 1.0)
     assert with_weak.tokens > without.tokens

@@ -22,6 +22,7 @@ from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.query import QueryVector
 from memtier_plugin.retrieval.standing import stems
 from memtier_plugin.retrieval.visibility import Viewer, read_hits
+from memtier_plugin.retrieval.worth import cosine, unit
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.lexicon import words_of
 
@@ -69,13 +70,15 @@ def find_rules(
     """Return the rules in force that hold for a task, the likeliest first.
 
     Args:
-        vector: of the prompt; without one rules are told apart by words alone.
+        vector: of the prompt, which is compared with those of the index; without one, the shipped
+            model compares texts.
     """
     if not asks_for_work(prompt):
         return []
     rules = _read_rules(reader, own_words)
-    cosines = _read_cosines(reader, rules, vector) if vector else {}
-    likely = [(_odds(prompt[:_MAX_CHARS], rule, cosines), rule) for rule in rules]
+    prompt = prompt[:_MAX_CHARS]
+    cosines = _read_cosines(reader, rules, vector) if vector else _compare_texts(prompt, rules)
+    likely = [(_odds(prompt, rule, cosines), rule) for rule in rules]
     likely.sort(key=lambda each: (-each[0], each[1].item.id))
     most = MAX_RULES - (len(rules) > _MANY)
     ranked = [
@@ -185,6 +188,14 @@ def _read_cosines(reader: Reader, rules: Sequence[Rule], vector: QueryVector) ->
     rows = {**reader.rows_of(lines), **{rule.item.id: rule.row for rule in rules}}
     near = reader.vectors.similarity(vector.model, vector.vector, rows.values())
     return {item: near[row] for item, row in rows.items() if row in near}
+
+
+def _compare_texts(prompt: str, rules: Sequence[Rule]) -> dict[str, float]:
+    """Return the same by the shipped model, whatever the index has."""
+    texts = {each.id: each.text for rule in rules for each in (*rule.deeds, rule.request) if each}
+    texts |= {rule.item.id: rule.item.text for rule in rules}
+    asked = unit(prompt)
+    return {item: max(0.0, cosine(asked, unit(text[:_MAX_CHARS]))) for item, text in texts.items()}
 
 
 def _odds(prompt: str, rule: Rule, cosines: Mapping[str, float]) -> float:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from functools import cache, lru_cache
 from itertools import chain
-from operator import mul
 from typing import Final
 
 from msgspec import Struct
@@ -21,7 +20,6 @@ from msgspec import Struct
 from memtier_plugin.core.events import RemindEvent
 from memtier_plugin.core.records import INTENDED, Entry, Fact
 from memtier_plugin.core.results import DUE, REMINDS, Hit
-from memtier_plugin.retrieval import worth
 from memtier_plugin.retrieval.corrections import OwnWords, content
 from memtier_plugin.retrieval.dialogue_acts import (
     UNSPACED,
@@ -35,6 +33,7 @@ from memtier_plugin.retrieval.dialogue_acts import (
 from memtier_plugin.retrieval.signals import ScoredRow
 from memtier_plugin.retrieval.standing import stems
 from memtier_plugin.retrieval.visibility import Viewer, read_hits
+from memtier_plugin.retrieval.worth import cosine, unit
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.text.dates.mentions import DateMention, Period
 from memtier_plugin.text.dates.reading import read_dates
@@ -197,23 +196,11 @@ def nearness(prompt: str, intention: Intention) -> dict[str, float]:
         "some": float(bool(shared)),
         "rest": len(words & trigger.rest) / max(1, len(trigger.rest)),
         "of prompt": len(shared) / max(1, len(words)),
-        "cosine": _cosine(_unit(prompt), _unit(trigger.event)),
-        "like": _cosine(_unit(prompt), _unit(intention.item.text)),
+        "cosine": cosine(unit(prompt), unit(trigger.event)),
+        "like": cosine(unit(prompt), unit(intention.item.text)),
         "work": odds("work", prompt) / 3,
         "asks": float(_asks(prompt)),
     }
-
-
-def _unit(text: str) -> tuple[float, ...]:
-    """Return a text's vector of length one; zeros where the model does not know its script."""
-    numbers = worth.vector(text)
-    length = math.hypot(*numbers)
-    return tuple(number / length for number in numbers) if length else numbers
-
-
-def _cosine(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the product of two vectors of length one."""
-    return float(sum(map(mul, first, second)))
 
 
 # -- what an intention waits for -------------------------------------------------------------------

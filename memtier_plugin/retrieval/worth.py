@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
+from operator import mul
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,6 +126,18 @@ def opening(words: Words) -> str:
 def vector(text: str) -> tuple[float, ...]:
     """Return a sentence's vector: zeros where the model does not know its script."""
     return tuple(float(x) * _SCALE for x in embedder().encode([text.lower()])[0])
+
+
+def unit(text: str) -> tuple[float, ...]:
+    """Return a text's vector of length one; zeros where the model does not know its script."""
+    numbers = vector(text)
+    length = math.hypot(*numbers)
+    return tuple(number / length for number in numbers) if length else numbers
+
+
+def cosine(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the product of two vectors of length one."""
+    return float(sum(map(mul, first, second)))
 
 
 def embedder() -> Embedder:

@@ -48,6 +48,14 @@ def test_before_a_like_task(home: Path) -> None:
         assert (rule.fact.text, rule.times, rule.shown) == (RULE, 1, 2)
 
 
+def test_without_vectors(home: Path) -> None:
+    """A project without an embedding model has its rules before a like task, too."""
+    with MemTier.open(home, "p", "a", {"embedding.model": "none"}) as memory:
+        record(memory, *CORRECTION)
+        memory.consolidate()
+        assert block(memory, LIKE)[:1] == [RULE]
+
+
 def test_all_agents_of_a_project_obey(home: Path) -> None:
     """Another agent gets the rule, and not a word of the request that it corrected."""
     with MemTier.open(home, "p", "a") as memory:
