@@ -320,10 +320,13 @@ def bars_of(row: Document, weights: Mapping[str, float], largest: float) -> Sequ
 
 def newest_recall(reader: Reader) -> tuple[JournalEvent, RecallEvent] | None:
     """Return the newest recall for a prompt, or else the newest of all."""
-    events = reader.events([RecallEvent.KIND], newest=_NEWEST)
-    recalls = [(event, RecallEvent.of(event)) for event in events]
-    for_prompts = (pair for pair in recalls if pair[1].purpose in INJECTING)
-    return next(for_prompts, next(iter(recalls), None))
+    newest = None
+    for event in reader.events([RecallEvent.KIND], newest=_NEWEST):
+        recall = RecallEvent.of(event)
+        if recall.purpose in INJECTING:
+            return event, recall
+        newest = newest or (event, recall)
+    return newest
 
 
 def why_silent(document: Document) -> str:

@@ -26,6 +26,7 @@ os.environ |= {
 _HINDSIGHT: Any = import_module("hindsight_api")
 
 _NOBODY = 65534
+_SIZE = "SELECT pg_database_size(current_database())"
 _LOOP = asyncio.new_event_loop()
 _STORES = count()
 
@@ -74,7 +75,7 @@ class Store:
         self._engine, self._name = _server.engine, f"store{next(_STORES)}"
         self._context = _HINDSIGHT.RequestContext()
         self._banks: set[str] = set()
-        self._before = int(self._query("SELECT pg_database_size(current_database())"))
+        self._before = int(self._query(_SIZE))
 
     def add(self, session: dict[str, Any]) -> None:
         exchanges: list[list[str]] = []
@@ -108,7 +109,7 @@ class Store:
         return [fact.text for fact in result.results]
 
     def size(self) -> int:
-        return int(self._query("SELECT pg_database_size(current_database())")) - self._before
+        return int(self._query(_SIZE)) - self._before
 
     def close(self) -> None:
         """Leave the server to the next store."""
