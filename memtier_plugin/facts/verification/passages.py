@@ -14,6 +14,7 @@ from memtier_plugin.facts.verification.alignment import Passage, Verdict
 from memtier_plugin.text.dates.mentions import DateMention, is_date_supported
 from memtier_plugin.text.dates.reading import find_stated_dates
 from memtier_plugin.text.dates.relative import find_relative_dates
+from memtier_plugin.text.dates.spans import period_to_add
 from memtier_plugin.text.languages import (
     detect_language,
     detect_language_in_context,
@@ -286,13 +287,13 @@ def _claimed_dates(text: str, passage: Passage) -> tuple[list[DateMention], bool
 
 
 def _check_relative(text: str, passage: Passage, *, resolvable: bool) -> Verdict | None:
-    """Check the relative dates of a claim: "last week" means nothing to a later reader.
+    """Check the relative dates of a claim: they must be the source's words, and get a date.
 
     Args:
-        resolvable: the claim states the day of the utterance; then the words must be the source's.
+        resolvable: the claim states the day of the utterance, so a later reader can date "soon".
     """
     for date in find_relative_dates(text, passage.said_on):
-        if not resolvable:
+        if not (resolvable or period_to_add(date, passage.said_on)):
             return Verdict("proposed", "its date is not absolute")
         if text[date.start : date.end].casefold() not in passage.sentence.casefold():
             return DATE_DIFFERS

@@ -403,11 +403,16 @@ def resolve_times(text: str, said_on: date) -> str:
     Times that contain the line's own day need none, and ambiguous ones are left unchanged.
     """
     for mention in reversed(find_relative_dates(text, said_on)):
-        period = resolve(mention, said_on, "past" if mention.readings else None)
-        if period and not period[0] <= said_on <= period[1]:
+        if period := period_to_add(mention, said_on):
             label = _label(period, mention, "english")
             text = f"{text[: mention.end]} ({label}){text[mention.end :]}"
     return text
+
+
+def period_to_add(mention: DateMention, said_on: date) -> Period | None:
+    """Return the period that `resolve_times` appends to a relative time; None if it adds none."""
+    period = resolve(mention, said_on, "past" if mention.readings else None)
+    return period if period and not period[0] <= said_on <= period[1] else None
 
 
 def _label(period: Period, mention: DateMention, language: str) -> str:
