@@ -1,4 +1,4 @@
-"""`memtier bench facts`: measure the facts that a consolidation without a model extracts.
+"""`memtier bench facts`: measure the facts that a consolidation extracts, by rules or a model.
 
 Each conversation is recorded and consolidated through the public API, and its questions are asked
 with and without the facts.  A sample of the facts is written with their source lines, to be judged
@@ -28,23 +28,45 @@ from memtier_bench.judged_facts import (
 )
 from memtier_bench.metrics import QuestionOutcome, question_figures, summarise_outcomes
 from memtier_bench.progress import Progress, no_progress
+from memtier_bench.reading import ReaderModel
 from memtier_bench.retrieval import BenchRun, dataset_fingerprint, select_questions
+from memtier_plugin.core.errors import Unsupported
+from memtier_plugin.core.records import Extractor
 from memtier_plugin.core.settings.load import flatten_settings
+from memtier_plugin.facts.backlog import MODEL, RULES
 from memtier_plugin.memory import MemTier
 
 
 @dataclass(slots=True, kw_only=True)
 class _ConsolidationTally:
-    """The results of the consolidations of all conversations."""
+    """The results of the consolidations of all conversations by one extractor."""
 
+    extractor: Extractor
     turns: int = 0
     read: int = 0
     seconds: float = 0.0
+    proposed: int = 0
     relations: dict[str, Counter[str]] = field(default_factory=dict)
     rejected: Counter[str] = field(default_factory=Counter)
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     by_conversation: dict[str, dict[str, int]] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the counts of facts, by relation, and of what was rejected, for a report."""
+        relations = sum(self.relations.values(), Counter[str]())
+        facts = relations.total()
+        return {
+            "conversations": self.by_conversation,
+            "turns": self.turns,
+            "facts": facts,
+            "proposed": self.proposed,
+            "per_100_turns": round(100 * facts / max(1, self.turns), 2),
+            "relations": dict(relations.most_common()),
+            "rejected": dict(self.rejected.most_common()),
+            "consolidation": {"entries": self.read, "seconds": round(self.seconds, 3)},
+            "settings": self.settings,
+        }
 
 
 def run_facts(
@@ -55,10 +77,11 @@ def run_facts(
     sample_file: Path | None = None,
     judgements: Sequence[Path] = (),
     limit: int | None = None,
+    model: ReaderModel | None = None,
     overrides: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Consolidate a data set without a model and measure the facts; return a JSON report.
+    """Consolidate a data set and measure the facts; return a JSON report.
 
     Args:
         dataset: as for `run_retrieval`, or ``sets``: a set's file, or a folder of them.
@@ -66,16 +89,20 @@ def run_facts(
         seed: of the sample.
         sample_file: write the sample there as JSON Lines.
         judgements: JSON Lines files of judgements to count, one per judge.
+        model: extracts the facts, in place of the rules.
         data, limit, overrides, progress: as for `run_retrieval`.
 
     Raises:
         ImportFileError: the data set or the judgements are malformed.
         SettingsError: an override is not a setting.
+        Unsupported: the model does not answer.
     """
     # Malformed judgements must not fail after an hour of measuring
     score_judgements([], judgements)
     loaded = select_questions(_load(dataset, data), data, limit=limit)
-    tally = _ConsolidationTally()
+    tally = _ConsolidationTally(extractor=MODEL if model else RULES)
+    if model:
+        overrides = {**(overrides or {}), **model.settings_for("consolidation.model")}
     tell = progress or no_progress
     outcomes = {"none": _ask_dataset(loaded, "none", None, overrides, tell)}
     outcomes["extracted"] = _ask_dataset(loaded, "none", tally, overrides, tell)
@@ -84,26 +111,16 @@ def run_facts(
     drawn = draw_sample([row for rows in tally.rows.values() for row in rows], sample, seed)
     if sample_file:
         write_sample(sample_file, drawn)
-    relations = Counter[str]()
-    for counts in tally.relations.values():
-        relations.update(counts)
-    facts = relations.total()
     return {
         "kind": "facts",
         "dataset": loaded.name,
-        "conversations": tally.by_conversation,
-        "turns": tally.turns,
-        "facts": facts,
-        "per_100_turns": round(100 * facts / max(1, tally.turns), 2),
-        "relations": dict(relations.most_common()),
-        "rejected": dict(tally.rejected.most_common()),
-        "consolidation": {"entries": tally.read, "seconds": round(tally.seconds, 3)},
+        "by": model.model if model else None,
+        **tally.describe(),
         "questions": len(outcomes["none"]),
         "recall": _compare_recalls(outcomes),
         "sample": {"size": sample, "seed": seed, "facts": len(drawn)},
         "judged": score_judgements(drawn, judgements),
         "version": memtier_plugin.__version__,
-        "settings": tally.settings,
         "fingerprint": dataset_fingerprint(loaded),
     }
 
@@ -187,9 +204,12 @@ def _consolidate(
 ) -> None:
     """Consolidate the recorded part of a conversation, and count its facts so far."""
     started = time.perf_counter()
-    while (report := memory.consolidate()).read:
+    while (report := memory.consolidate(extractor=tally.extractor)).read:
         tally.read += report.read
+        tally.proposed += report.proposed
         tally.rejected.update(report.rejected)
+    if report.problem:
+        raise Unsupported(report.problem)
     tally.seconds += time.perf_counter() - started
     facts = memory.facts(include_superseded=True)
     turns = len(conversation.turns)

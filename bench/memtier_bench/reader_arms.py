@@ -106,7 +106,7 @@ def run_answers(
     loaded = _only(loaded, order)
     run = BenchRun(loaded=loaded, facts=facts, progress=tell)
     if ask:
-        overrides = {**(overrides or {}), **reader.ask_settings()}
+        overrides = {**(overrides or {}), **reader.settings_for("ask.model")}
     asked, settings = _recall_all(run, overrides, len(order) if ask else 0)
     head = {
         "dataset": dataset,

@@ -44,7 +44,6 @@ class ReaderModel:
         base_url: str,
         model: str,
         key_env: str | None = None,
-        *,
         instruction: str = _INSTRUCTION,
         replies: Path | None = None,
     ) -> None:
@@ -80,13 +79,17 @@ class ReaderModel:
             "most_answer_tokens": _MAX_ANSWER_TOKENS,
         }
 
-    def ask_settings(self) -> dict[str, Any]:
-        """Return the settings by which `MemTier.ask` asks this model, as often as it needs."""
+    def settings_for(self, setting: str) -> dict[str, Any]:
+        """Return the settings by which MemTier asks this model, as often as it needs.
+
+        Args:
+            setting: what it is asked for, "ask.model" or "consolidation.model".
+        """
         return {
             "endpoints.reader.base_url": self.endpoint.base_url,
             "endpoints.reader.key_env": self.endpoint.key_env,
             "endpoints.reader.timeout_s": self.endpoint.timeout_s,
-            "ask.model": f"endpoint:reader/{self.model}",
+            setting: f"endpoint:reader/{self.model}",
             "consolidation.max_calls_per_day": 1_000_000,
             "consolidation.max_tokens_per_day": 1_000_000_000,
         }

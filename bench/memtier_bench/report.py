@@ -348,8 +348,9 @@ def _facts_sections(report: Report) -> list[Section]:
     spent, sample = report["consolidation"], report["sample"]
     rate = spent["entries"] / max(spent["seconds"], 1e-9)
     head = (
-        f"facts · {report['dataset']} · no model · MemTier {report['version']}\n"
+        f"facts · {report['dataset']} · {report['by'] or 'rules'} · MemTier {report['version']}\n"
         f"{report['facts']} facts of {report['turns']} turns: {report['per_100_turns']:.1f} per 100"
+        f", {report['proposed']} of them proposed"
         f"\n{spent['entries']} entries consolidated in {spent['seconds']:.1f} s ({rate:.0f}/s)"
     )
     counts = ReportTable(("", "n"), title="By relation, and what was left out")

@@ -21,10 +21,12 @@ from memtier_bench.judged_facts import (
     list_rows,
     load_judgements,
 )
+from memtier_bench.reading import ReaderModel
 from memtier_bench.report import markdown
 from memtier_plugin.core.errors import ImportFileError
 from memtier_plugin.core.records import Source
 from tests.builders import make_fact
+from tests.loopback import Loopback
 
 SAID = ("I adopted a parrot yesterday.", "How nice!", "I'm allergic to nuts.", "Oh no.")
 
@@ -213,3 +215,18 @@ def test_the_rubric_defines_every_criterion() -> None:
     text = RUBRIC.read_text("utf-8")
     for name in CRITERIA:
         assert f"\n## {name}\n" in text
+
+
+def test_a_model_extracts_in_place_of_the_rules(tmp_path: Path, server: Loopback) -> None:
+    """With a model only its facts count, and those that wait for a review are told apart."""
+    nuts = {
+        "kind": "fact", "subject": "Ann", "relation": "allergic_to", "value": "nuts",
+        "text": "Ann is allergic to nuts.", "quote": "I'm allergic to nuts", "line": 3,
+        "since": None,
+    }  # fmt: skip
+    guess = {**nuts, "text": "Ann is allergic to all kinds of nuts.", "value": "all kinds of nuts"}
+    server.answers({"facts": [nuts, guess]})
+    report = run_facts("locomo", locomo(tmp_path), model=ReaderModel(server.base_url, "m"))
+    assert (report["by"], report["facts"], report["proposed"]) == ("m", 2, 1)
+    assert report["relations"] == {"allergic_to": 2}
+    assert "· m ·" in markdown(report)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from memtier_bench.local_model import MODEL, fetch_model, serve_model
+from memtier_bench.reading import ReaderModel
+from memtier_plugin.answering.answerer import EXTRACTIVE, UNANSWERED
 from memtier_plugin.core.settings.schema import Endpoint
-from memtier_plugin.facts.extraction.llm import ChatExtractor
+from memtier_plugin.facts.extraction.llm import ChatEvolution, ChatExtractor
+from memtier_plugin.memory import MemTier
 from memtier_plugin.providers.chat import ChatModel
 from memtier_plugin.providers.prompting import INTEGER, STRING, object_of
 from tests.builders import make_entry
@@ -24,10 +28,16 @@ LINES = (
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[ChatModel]:
+def base_url() -> Iterator[str]:
     """Serve the model on one core; a busy machine makes it wait."""
     with serve_model(fetch_model()) as base_url:
-        yield ChatModel.of_endpoint("local", Endpoint(base_url=base_url, timeout_s=1800), MODEL)
+        yield base_url
+
+
+@pytest.fixture
+def model(base_url: str) -> ChatModel:
+    """Return the model as the background asks it."""
+    return ChatModel.of_endpoint("local", Endpoint(base_url=base_url, timeout_s=1800), MODEL)
 
 
 def test_an_answer_has_the_form_of_its_schema(model: ChatModel) -> None:
@@ -58,3 +68,27 @@ def test_claims_have_quotes_of_the_lines(model: ChatModel) -> None:
     for claim in batch.claims:
         assert claim.entry is not None
         assert claim.quote.strip(" .") in contents[claim.entry]
+
+
+def test_a_fact_that_says_the_same_is_not_added(model: ChatModel) -> None:
+    """Of two facts that say the same it does not keep both; of two about two people it does."""
+    evolution = ChatEvolution(model)
+    same = evolution.decide("Ruth has her home in Bergen.", ["Ruth lives in Bergen."])
+    assert same and (same.action, same.target) != ("add", None)
+    other = evolution.decide("Tom likes walnuts.", ["Ann is allergic to walnuts."])
+    assert other and other.action == "add"
+
+
+def test_ask_stands_by_what_it_says(base_url: str, tmp_path: Path) -> None:
+    """What a model does not stand by is not said; the line that answers is quoted and cited.
+
+    This one always says that it has not enough (docs/models.md).
+    """
+    settings = ReaderModel(base_url, MODEL).settings_for("ask.model")
+    with MemTier.open(tmp_path, "heron", settings=settings) as memory:
+        memory.record([{"role": "user", "content": line} for line in LINES], session_id="s1")
+        answer = memory.ask("Where does my sister Ruth live?", write_back=False)
+    assert LINES[0] in answer.text
+    assert LINES[0] in [citation.text for citation in answer.citations]
+    if not answer.answered:
+        assert answer.by == EXTRACTIVE and answer.text.startswith(UNANSWERED)

@@ -55,7 +55,7 @@ from memtier_plugin.text.passages import select_passage
 EXTRACTIVE_LINES: Final = 5  # quoted without a model
 EXTRACTIVE: Final = "extractive"
 NOTHING: Final = "Nothing about this is stored."
-UNANSWERED: Final = "Nothing that is stored answers this. What comes nearest:"
+UNANSWERED: Final = "No answer was found. What comes nearest:"
 MIN_SHARE: Final = 0.5  # of the best line's probability, below which a line is not quoted
 
 

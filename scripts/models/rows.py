@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +12,7 @@ from typing import Any, Final
 # Of RELEVANCE: neither share-alike sources (xquad, squad2, disfl-qa, cmrc2018; clinc-oos, whose
 # lines are of sgd) nor those in other languages.
 SOURCES: Final = ("irc-ubuntu", "dstc9-faq", "molweni", "medquad", "qmsum")
+HARD: Final = 10  # best lines of a recall, of which the wrong ones are drawn
 _NAMES: Final = ("Anna", "Ben", "Carla", "David", "Elena", "Farid", "Grace", "Hugo", "Iris")
 _MONTHS: Final = ("January", "March", "May", "June", "July", "August", "October", "December")
 
@@ -90,3 +91,27 @@ def read_candidates(path: Path, own: int, foreign: int, seed: int = 7) -> Iterat
                 row["probability"],
                 row["injected"],
             )
+
+
+def read_found(paths: Sequence[Path], prompts: int, seed: int, negatives: int) -> list[Group]:
+    """Return groups to train on from what recalls found, two thirds own prompts, in random order.
+
+    Args:
+        prompts: of each file, at most.
+        negatives: lines of each group that answer nothing, from the ten best.
+    """
+    chance = random.Random(seed)
+    groups = []
+    for path in paths:
+        for group in read_candidates(path, prompts * 2 // 3, prompts // 3, seed):
+            right = [line for line, gold in zip(group.lines, group.gold, strict=True) if gold]
+            best = [*zip(group.lines, group.gold, strict=True)][:HARD]
+            wrong = [line for line, gold in best if not gold]
+            right = right[:1] if group.kind == "own" else []
+            wrong = chance.sample(wrong, min(negatives + 1 - len(right), len(wrong)))
+            if wrong and (right or group.kind == "foreign"):
+                gold = [[0]] * len(right) + [[]] * len(wrong)
+                lines = [*right, *wrong]
+                groups.append(Group(group.kind, group.query, lines, gold, len(right), gold, []))
+    chance.shuffle(groups)
+    return groups

@@ -2,14 +2,16 @@
 
     python -m scripts.models.train_cross_encoder ENCODER RELEVANCE.jsonl FOLDER OUT --judge NAMES
 
-FOLDER has the files of `candidates.py`; none of them is trained on.  RELEVANCE has rows ``{q, pos,
-neg, lang, source}``, of which those in English are used whose sources are not share-alike.  OUT
-gets the weights and ``figures.json``.  The same seed gives the same bytes.
+FOLDER has the files of `candidates.py`.  RELEVANCE has rows ``{q, pos, neg, lang, source}``, of
+which those in English are used whose sources are not share-alike.  With ``--tune N`` the model that
+judges a set is then trained on N prompts of each set of another family, too.  OUT gets the weights
+and ``figures.json``.  The same seed gives the same bytes.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import time
 from collections.abc import Sequence
@@ -24,8 +26,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from scripts.models.cross_encoder import CrossEncoder
-from scripts.models.figures import Judged, Scores, judge
-from scripts.models.rows import Group, read_candidates, read_public
+from scripts.models.figures import Judged, Scores, family, judge
+from scripts.models.rows import Group, read_candidates, read_found, read_public
 
 DEV: Final = 400  # public rows that are not trained on
 CHUNK: Final = 16  # pairs that go through the model at once, of about the same length
@@ -57,11 +59,13 @@ def loss_of(logits: Sequence[Tensor], groups: Sequence[Group]) -> Tensor:
     return torch.stack(losses).mean()
 
 
-def train(model: CrossEncoder, groups: Sequence[Group], options: argparse.Namespace) -> float:
+def train(
+    model: CrossEncoder, groups: Sequence[Group], options: argparse.Namespace, rate: float
+) -> float:
     """Train through the groups once; return the mean loss of the last quarter."""
     model.words.requires_grad_(False)  # most of the weights, and the rows have few of the words
     free = [weights for weights in model.parameters() if weights.requires_grad]
-    optimiser = torch.optim.AdamW(free, options.rate, weight_decay=0.01)
+    optimiser = torch.optim.AdamW(free, rate, weight_decay=0.01)
     steps = -(-len(groups) // options.batch)
     warm = max(1, steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -106,6 +110,17 @@ def judge_candidates(model: CrossEncoder, groups: Sequence[Group], lines: int) -
     return Judged(groups, logits)
 
 
+def tune(model: CrossEncoder, name: str, options: argparse.Namespace) -> CrossEncoder:
+    """Return the model trained on prompts of the sets of other families, too."""
+    others = [other for other in options.judge if family(other) != family(name)]
+    paths = [options.folder / f"{other}.jsonl" for other in others]
+    groups = read_found(paths, options.tune, options.seed, options.negatives)
+    tuned = copy.deepcopy(model).train()
+    loss = train(tuned, groups, options, options.tune_rate)
+    print(name, len(groups), "prompts of others", loss, flush=True)
+    return tuned.eval()
+
+
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("encoder", "relevance", "folder", "out"):
@@ -116,6 +131,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--negatives", type=int, default=3, help="of a row")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rate", type=float, default=1.5e-4)
+    parser.add_argument("--tune", type=int, default=0, help="prompts of each set of a family")
+    parser.add_argument("--tune-rate", type=float, default=5e-5)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--prompts", type=int, default=80, help="own and foreign, of each set")
     parser.add_argument("--lines", type=int, default=30, help="that the model orders")
@@ -133,7 +150,7 @@ def main() -> None:
     model = CrossEncoder(options.encoder, options.layers)
     figures: dict[str, Any] = {"rows": len(groups), "layers": options.layers}
     start = time.process_time()
-    figures["loss"] = train(model, groups, options)
+    figures["loss"] = train(model, groups, options, options.rate)
     figures["train_cpu_seconds"] = round(time.process_time() - start)
     weights = options.out / "cross-encoder.safetensors"
     save_file({name: values.half() for name, values in model.state_dict().items()}, weights)
@@ -144,7 +161,8 @@ def main() -> None:
     sets = {}
     for name in options.judge:
         asked = read_candidates(options.folder / f"{name}.jsonl", options.prompts, options.prompts)
-        sets[name] = judge_candidates(model, [*asked], options.lines)
+        tuned = tune(model, name, options) if options.tune else model
+        sets[name] = judge_candidates(tuned, [*asked], options.lines)
         print(name, round(time.process_time()), flush=True)
     if sets:
         figures["sets"] = judge(sets)

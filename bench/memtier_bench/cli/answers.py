@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -20,7 +20,10 @@ from memtier_bench.cli.options import (
     sample_option,
 )
 from memtier_plugin.cli.scope import ExampleCommand, Scope, progress_bar
-from memtier_plugin.core.settings.schema import ENDPOINT_PREFIX, Endpoint
+from memtier_plugin.core.settings.schema import ENDPOINT_PREFIX
+
+if TYPE_CHECKING:
+    from memtier_bench.reading import ReaderModel
 
 LOCAL: Final = "local"  # the reader that `memtier bench model` brings
 
@@ -64,37 +67,39 @@ def answers(
 ) -> None:
     """Measure a reader's answers: without memory, by BM25, by MemTier, by the gold lines."""
     from memtier_bench.reader_arms import READER_INSTRUCTION, run_answers
-    from memtier_bench.reading import ReaderModel
 
-    with _open_reader(scope, reader, threads) as (endpoint, model):
-        asked = ReaderModel(
-            endpoint.base_url,
-            model,
-            endpoint.key_env,
-            instruction=READER_INSTRUCTION,
-            replies=replies,
-        )
-        run_bench(run_answers, reader=asked, keeps=True, **options)
+    with open_reader(scope, reader, threads, READER_INSTRUCTION, replies) as model:
+        run_bench(run_answers, reader=model, keeps=True, **options)
 
 
 @contextmanager
-def _open_reader(scope: Scope, name: str, threads: int) -> Iterator[tuple[Endpoint, str]]:
-    """Yield the endpoint of a reader and its model; serve the local one as long."""
+def open_reader(
+    scope: Scope, name: str | None, threads: int, *options: Any
+) -> Iterator[ReaderModel | None]:
+    """Yield a model by its name; serve the local one as long.
+
+    Args:
+        name: None for no model.
+        options: of `ReaderModel`, its instruction and its file of replies.
+    """
     from memtier_bench.local_model import MODEL, fetch_model, serve_model
+    from memtier_bench.reading import ReaderModel
     from memtier_plugin.core.settings.load import load_settings
     from memtier_plugin.providers.endpoint import resolve_model
 
-    if name != LOCAL:
-        if not name.startswith(ENDPOINT_PREFIX):
-            raise click.UsageError(f"--reader is 'endpoint:NAME/MODEL' or {LOCAL!r}, not {name!r}")
+    if name is None:
+        yield None
+    elif name == LOCAL:
+        with progress_bar() as tell:
+            path = fetch_model(tell)
+        with serve_model(path, threads=threads) as base_url:
+            yield ReaderModel(base_url, MODEL, None, *options)
+    elif name.startswith(ENDPOINT_PREFIX):
         endpoints = load_settings(scope.path, scope.project_name).endpoints
-        _, endpoint, model = resolve_model(name, endpoints, "--reader")
-        yield endpoint, model
-        return
-    with progress_bar() as tell:
-        path = fetch_model(tell)
-    with serve_model(path, threads=threads) as base_url:
-        yield Endpoint(base_url=base_url), MODEL
+        _, endpoint, model = resolve_model(name, endpoints, "a reader")
+        yield ReaderModel(endpoint.base_url, model, endpoint.key_env, *options)
+    else:
+        raise click.UsageError(f"a model is 'endpoint:NAME/MODEL' or {LOCAL!r}, not {name!r}")
 
 
 @click.command(cls=ExampleCommand)

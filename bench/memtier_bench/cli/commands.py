@@ -11,12 +11,12 @@ import click
 
 from memtier_bench.cli.answers import answers, model
 from memtier_bench.cli.code import code
+from memtier_bench.cli.facts import facts
 from memtier_bench.cli.learning import gate_check, learners
 from memtier_bench.cli.options import (
     DATASETS,
     EXISTING,
     EXISTING_FILE,
-    FILE,
     FOLDER,
     OUTPUTS,
     PROFILE,
@@ -231,50 +231,6 @@ def table(number: str, **options: Any) -> None:
     from memtier_bench.paper_tables import run_table
 
     run_bench(run_table, number, **build_reader(options))
-
-
-@_command()
-@click.option(
-    "--dataset",
-    type=click.Choice([*DATASETS, "sets"]),
-    default="locomo",
-    help="What the file or folder is [locomo].",
-)
-@click.option(
-    "--data",
-    type=EXISTING,
-    metavar="PATH",
-    help="The data set as its authors publish it [none: score judgements of a sample file].",
-)
-@count_option("--sample", 100, "Draw N facts to be judged")
-@click.option("--seed", type=int, default=42, metavar="N", help="Of the sample [42].")
-@click.option(
-    "--sample-file",
-    type=FILE,
-    metavar="FILE.jsonl",
-    help="Write them there, to be judged by the rubric.",
-)
-@click.option(
-    "--judgements",
-    type=EXISTING_FILE,
-    multiple=True,
-    metavar="FILE.jsonl",
-    help="Count these judgements of the sample; of a second judge, too, if given again.",
-)
-@limit_option()
-@OUTPUTS
-def facts(data: Path | None, **options: Any) -> None:
-    """Measure what a consolidation without a model makes: facts, their truth, recall."""
-    from memtier_bench.facts import run_facts, run_judged
-
-    if data is not None:
-        run_bench(run_facts, data=data, **options)
-    elif options["sample_file"] and options["judgements"]:
-        for name in ("dataset", "sample", "seed", "limit"):
-            del options[name]
-        run_bench(run_judged, **options)
-    else:
-        raise click.UsageError("--data is missing, or --sample-file with --judgements of it")
 
 
 @_command()
@@ -495,5 +451,17 @@ def recipes(**options: Any) -> None:
     run_bench(run_recipes, **options)
 
 
-for _other in (answers, code, gate_check, learners, model, peers, serve, shared, telemetry, work):
+for _other in (
+    answers,
+    code,
+    facts,
+    gate_check,
+    learners,
+    model,
+    peers,
+    serve,
+    shared,
+    telemetry,
+    work,
+):
     bench.add_command(_other)
