@@ -130,6 +130,8 @@ def _tool_messages(
         "origin": result_origin(RUNNERS.get(name, name.lower()), arguments, result, local),
         **_outcome(event, host),
     }
+    if reason := event.get("refused"):
+        yield {"role": "user", "content": str(reason)}
 
 
 def _result_text(event: Payload) -> str:
@@ -157,7 +159,7 @@ def _outcome(event: Payload, host: str) -> dict[str, Any]:
     """
     response = event.get("tool_response")
     fields = response if isinstance(response, Mapping) else {}
-    if event.get("is_interrupt") or fields.get("interrupted") is True:
+    if event.get("is_interrupt") or fields.get("interrupted") is True or event.get("refused"):
         return {}  # by the user, which says nothing about the tool
     for code in (event.get("exit_code"), fields.get("exit_code"), fields.get("exitCode")):
         if isinstance(code, int) and not isinstance(code, bool):

@@ -30,6 +30,7 @@ PROMPT_SECONDS: Final = 5.0
 END_SECONDS: Final = 20.0
 MAX_RESULT_CHARS: Final = 64_000  # characters kept of a tool's result
 ABANDONED_SECONDS: Final = 24 * 3600.0  # after which a dead session's turn is delivered
+_MAX_BYTES: Final = 16_000_000  # bytes read from the end of a host's session file
 _SCOPE: Final = ("session_id", "agent_id", "prompt_id", "turn_id", "cwd")  # identify the turn
 _UNPROVEN: Final = {"PreCompress": "auto"}  # Gemini CLI reports it whether or not it compresses
 # Only a block's fence has angle brackets, which Gemini CLI HTML-escapes.
@@ -115,6 +116,9 @@ class AgentHooks:
         self.is_prompt = kind == "prompt"
         if self.is_prompt:
             return self._recall(turn, name, payload)
+        if kind == "turn_end" and self._host == "claude-code":
+            for refused in find_refused(turn.events(), str(payload.get("transcript_path") or "")):
+                turn.add(refused)
         if kind in ("tool", "turn_end", "subagent_end"):
             turn.add(payload)
         if kind in ("turn_end", "subagent_end"):
@@ -231,12 +235,54 @@ def _cut(value: Any) -> Any:
     return [*map(_cut, value)] if isinstance(value, list) else value
 
 
+# -- Find the calls that a user of Claude Code refused with a reason, which only its transcript has
+
+
+def find_refused(events: Sequence[Payload], transcript: str) -> list[dict[str, Any]]:
+    """Return a turn's refused calls that its events lack, each with the user's reason."""
+    prompt = events[0].get("prompt") if events else None
+    known = {event.get("tool_use_id") for event in events}
+    with suppress(OSError):
+        if prompt and transcript:
+            refused = _read_refused(Path(transcript), str(prompt))
+            return [event for event in refused if event["tool_use_id"] not in known]
+    return []
+
+
+def _read_refused(path: Path, prompt: str) -> list[dict[str, Any]]:
+    lines = list(_last_lines(path))
+    if not any(b'"toolDenialKind"' in line for line in lines):
+        return []
+    # No prompt waits for these imports.
+    from memtier_plugin.ingest.host_words import refusal_reason
+    from memtier_plugin.ingest.messages import flatten_content
+
+    calls: dict[str, Mapping[str, Any]] = {}
+    refused: list[dict[str, Any]] = []
+    begun = False
+    for line in lines:
+        with suppress(ValueError, AttributeError, KeyError, TypeError):
+            record = parse_json_text(line)
+            content = record["message"]["content"]
+            if record["type"] == "user" and flatten_content(content) == prompt:
+                calls, refused, begun = {}, [], True  # what was before is another turn's
+            for block in content if begun and isinstance(content, list) else ():
+                if block["type"] == "tool_use":
+                    calls[block["id"]] = block
+                elif block["type"] == "tool_result":
+                    text, call = flatten_content(block["content"]), calls[block["tool_use_id"]]
+                    if reason := refusal_reason(record.get("toolDenialKind"), text):
+                        event = {"tool_name": call["name"], "tool_input": call["input"]}
+                        event |= {"tool_use_id": call["id"], "tool_response": text}
+                        refused.append({**event, "refused": reason})
+    return refused
+
+
 # -- Find the exit codes of Codex' commands, which only its session file has
 #
 # A finished command is a line with its exit code; the model's result is another, whose head names
 # the code.  A call with neither is left unchanged.
 
-_MAX_BYTES: Final = 16_000_000  # bytes read from the file's end
 _HEAD: Final = re.compile(r"(?:[^\n]*\n){0,4}?Process exited with code (\d{1,3})\n")
 
 
@@ -250,17 +296,20 @@ def add_exit_codes(events: Sequence[dict[str, Any]], transcript: str) -> None:
 
 
 def _read_codes(path: Path) -> Iterator[tuple[str, int]]:
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _MAX_BYTES))
-        for line in file:
-            if b'"exit_code"' not in line and b"Process exited with code" not in line:
-                continue
-            with suppress(ValueError, AttributeError, KeyError, TypeError):
-                payload = parse_json_text(line)["payload"]
-                item = payload.get("item") or payload
-                if isinstance(item.get("exit_code"), int):
-                    yield str(item["id"]), item["exit_code"]
-                elif head := _HEAD.match(item["output"]):
-                    yield str(item["call_id"]), int(head[1])
+    for line in _last_lines(path):
+        if b'"exit_code"' not in line and b"Process exited with code" not in line:
+            continue
+        with suppress(ValueError, AttributeError, KeyError, TypeError):
+            payload = parse_json_text(line)["payload"]
+            item = payload.get("item") or payload
+            if isinstance(item.get("exit_code"), int):
+                yield str(item["id"]), item["exit_code"]
+            elif head := _HEAD.match(item["output"]):
+                yield str(item["call_id"]), int(head[1])
+
+
+def _last_lines(path: Path) -> Iterator[bytes]:
+    if path.is_file():
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _MAX_BYTES))
+            yield from file

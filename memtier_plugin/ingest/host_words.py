@@ -54,6 +54,12 @@ _ELEMENTS: Final = re.compile(
 _NOT_THE_USER: Final = re.compile(r"(?m)^\[[^\]\n]+\] [^\n]*\bisUser=false\b")
 _REPORT: Final = re.compile(r"(?m)^source: subagent\b|\bisUser=false\b")
 _MAX_NOTES: Final = 8  # notes before one message
+# Claude Code's result of a call that the user refused with a reason; its field names who refused.
+_BY_THE_USER: Final = "user-rejected"
+_REASON: Final = re.compile(
+    r"\bthe user said:\n(.*?)(?:\n\nNote: The user's next message may [^\n]*)?\Z", re.DOTALL
+)
+_NO_REASON: Final = "The user wants to clarify these questions."  # chosen from a list, not typed
 
 
 def is_marked(message: Mapping[str, Any]) -> bool:
@@ -104,3 +110,14 @@ LOCAL_TOOLS: Final = (
     *("save_memory", "view_image"),
 )
 RUNNERS: Final = {"run_shell_command": "run_command", "exec_command": "exec"}
+
+
+def refusal_reason(denial: Any, result: str) -> str:
+    """Return what a user typed to refuse a tool call in Claude Code, or "".
+
+    Args:
+        denial: the host's field ``toolDenialKind`` beside the result, which no tool can set.
+        result: the text in place of the call's result.
+    """
+    said = _REASON.search(result) if denial == _BY_THE_USER else None
+    return "" if said is None or said[1].startswith(_NO_REASON) else said[1].strip()

@@ -167,6 +167,21 @@ def test_a_session_that_grew_adds_what_is_new(tmp_path: Path, home: Path) -> Non
     assert counts == [5, 2]
 
 
+def test_the_reason_of_a_refusal_is_imported_as_the_users(tmp_path: Path) -> None:
+    """What a user refused a call with is theirs by the host's field; the call has no outcome."""
+    text = "The user doesn't want to proceed. To tell you how to proceed, the user said:\nNo tabs."
+    lines = []
+    for number, denied in enumerate(({"toolDenialKind": "user-rejected"}, {})):
+        call = {"type": "tool_use", "id": f"r{number}", "name": "Edit", "input": {"file_path": "x"}}
+        result = {"type": "tool_result", "tool_use_id": f"r{number}", "content": text}
+        lines.append(claude("assistant", f"b{number}", [call]))
+        lines.append(claude("user", f"v{number}", [{**result, "is_error": True}], **denied))
+    [session], _ = read(claude_file(tmp_path / "s-1.jsonl", *lines), "claude-code")
+    spoken = [m.content for m in session.messages if m.role == "user"]
+    assert spoken == ["My host is called pelican-9.", "No tabs."]
+    assert [m.tool.ok for m in session.messages if m.tool] == [False, None, False]
+
+
 def test_a_session_that_the_hooks_recorded_is_left_out(tmp_path: Path, home: Path) -> None:
     """What was recorded when it took place is not recorded again, and the report says so."""
     path = claude_file(tmp_path / "s-1.jsonl")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.ingest.host_words import LOCAL_TOOLS, RUNNERS, user_words
+from memtier_plugin.ingest.host_words import LOCAL_TOOLS, RUNNERS, refusal_reason, user_words
 from memtier_plugin.ingest.messages import (
     ImportedMessage,
     Session,
@@ -141,11 +141,14 @@ def _add_claude(talk: _SessionFile, location: str, record: Mapping[str, Any]) ->
         return
     spoken = [b for b in _blocks(content) if b.get("type") in ("text", "image")]
     results = [b for b in _blocks(content) if b.get("type") == "tool_result"]
+    denial = record.get("toolDenialKind")  # the call was not made
     for block in results:
         text, failed = _text_of(block.get("content")), block.get("is_error") is True
         code = _CLAUDE_CODE.match(text) if failed else None
         outcome = {"exit_code": int(code[1])} if code else {"ok": not failed}
-        talk.result(location, as_text(block.get("tool_use_id")), text, outcome, when)
+        call = as_text(block.get("tool_use_id"))
+        talk.result(location, call, text, {} if denial else outcome, when)
+        talk.say(location, f"{key}.reason", "user", refusal_reason(denial, text), when)
     if not results:  # beside a result, the host's own notes
         talk.say(location, key, role, spoken, when)
     for block in _blocks(content):
