@@ -240,7 +240,7 @@ def _cut(value: Any) -> Any:
 
 def find_refused(events: Sequence[Payload], transcript: str) -> list[dict[str, Any]]:
     """Return a turn's refused calls that its events lack, each with the user's reason."""
-    prompt = events[0].get("prompt") if events else None
+    prompt = events[0].get("prompt_id") if events else None
     known = {event.get("tool_use_id") for event in events}
     with suppress(OSError):
         if prompt and transcript:
@@ -250,7 +250,7 @@ def find_refused(events: Sequence[Payload], transcript: str) -> list[dict[str, A
 
 
 def _read_refused(path: Path, prompt: str) -> list[dict[str, Any]]:
-    lines = list(_last_lines(path))
+    lines = [*_last_lines(path)]
     if not any(b'"toolDenialKind"' in line for line in lines):
         return []
     # No prompt waits for these imports.
@@ -259,17 +259,13 @@ def _read_refused(path: Path, prompt: str) -> list[dict[str, Any]]:
 
     calls: dict[str, Mapping[str, Any]] = {}
     refused: list[dict[str, Any]] = []
-    begun = False
     for line in lines:
         with suppress(ValueError, AttributeError, KeyError, TypeError):
             record = parse_json_text(line)
-            content = record["message"]["content"]
-            if record["type"] == "user" and flatten_content(content) == prompt:
-                calls, refused, begun = {}, [], True  # what was before is another turn's
-            for block in content if begun and isinstance(content, list) else ():
+            for block in record["message"]["content"]:
                 if block["type"] == "tool_use":
                     calls[block["id"]] = block
-                elif block["type"] == "tool_result":
+                elif block["type"] == "tool_result" and record["promptId"] == prompt:
                     text, call = flatten_content(block["content"]), calls[block["tool_use_id"]]
                     if reason := refusal_reason(record.get("toolDenialKind"), text):
                         event = {"tool_name": call["name"], "tool_input": call["input"]}
