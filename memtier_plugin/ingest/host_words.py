@@ -119,5 +119,5 @@ def refusal_reason(denial: Any, result: str) -> str:
         denial: the host's field ``toolDenialKind`` beside the result, which no tool can set.
         result: the text in place of the call's result.
     """
-    said = _REASON.search(result) if denial == _BY_THE_USER else None
-    return "" if said is None or said[1].startswith(_NO_REASON) else said[1].strip()
+    reason = _REASON.search(result) if denial == _BY_THE_USER else None
+    return "" if reason is None or reason[1].startswith(_NO_REASON) else reason[1].strip()
