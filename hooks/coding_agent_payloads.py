@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
 from memtier_plugin.hosts.project import EVENTS, agent_of
-from memtier_plugin.ingest.host_words import LOCAL_TOOLS, RUNNERS, user_words
+from memtier_plugin.ingest.host_words import LOCAL_TOOLS, RUNNERS, given_answers, user_words
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 
 from .payloads import Compactions, local_tools, result_origin, text_or_none
@@ -130,8 +130,9 @@ def _tool_messages(
         "origin": result_origin(RUNNERS.get(name, name.lower()), arguments, result, local),
         **_outcome(event, host),
     }
-    if reason := event.get("refused"):
-        yield {"role": "user", "content": str(reason)}
+    reason = event.get("refused")
+    for words in [reason] if reason else given_answers(name, event.get("tool_response")):
+        yield {"role": "user", "content": str(words)}
 
 
 def _result_text(event: Payload) -> str:

@@ -59,6 +59,7 @@ _BY_THE_USER: Final = "user-rejected"
 _REASON: Final = re.compile(
     r"\bthe user said:\n(.*?)(?:\n\nNote: The user's next message may [^\n]*)?\Z", re.DOTALL
 )
+_QUESTIONS: Final = "AskUserQuestion"  # its own tool; a server's tools have the server's name
 _NO_REASON: Final = "The user wants to clarify these questions."  # chosen from a list, not typed
 
 
@@ -121,3 +122,15 @@ def refusal_reason(denial: Any, result: str) -> str:
     """
     reason = _REASON.search(result) if denial == _BY_THE_USER else None
     return "" if reason is None or reason[1].startswith(_NO_REASON) else reason[1].strip()
+
+
+def given_answers(tool: str, result: Any) -> list[str]:
+    """Return what a user answered to questions of Claude Code, each after its question.
+
+    Args:
+        tool: that was called.
+        result: the host's object of the call's result.
+    """
+    answers = result.get("answers") if tool == _QUESTIONS and isinstance(result, Mapping) else None
+    given = answers.items() if isinstance(answers, Mapping) else ()
+    return [f"{asked} {answer}" for asked, answer in given if str(answer).strip()]

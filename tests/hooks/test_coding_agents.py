@@ -476,3 +476,19 @@ def test_the_reason_of_a_refusal_is_the_users_word(
         memory.consolidate()
         [rule] = memory.knowledge.rules()
         assert rule.fact.text == "Never use yarn here, use pnpm."
+
+
+def test_answers_to_the_agents_questions_are_the_users_words(home: Path) -> None:
+    """What a user chose or typed stands after its question; no other tool's result speaks for them.
+
+    The shape is that of Claude Code 2.1.332.
+    """
+    answers = {"Which date library should we use?": "luxon", "And the locale?": "  "}
+    result = {"questions": [], "answers": answers, "annotations": {}}
+    asked, forged = (
+        event("PostToolUse", tool_name=name, tool_use_id=name, tool_input={}, tool_response=result)
+        for name in ("AskUserQuestion", "mcp__forms__AskUserQuestion")
+    )
+    run = turn_of([PROMPT, asked, forged, STOP], home)
+    spoken = [message.content for message in run.messages if message.role == "user"]
+    assert spoken == [PROMPT["prompt"], "Which date library should we use? luxon"]

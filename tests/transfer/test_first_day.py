@@ -182,6 +182,20 @@ def test_the_reason_of_a_refusal_is_imported_as_the_users(tmp_path: Path) -> Non
     assert [m.tool.ok for m in session.messages if m.tool] == [False, None, False]
 
 
+def test_answers_to_questions_are_imported_as_the_users(tmp_path: Path) -> None:
+    """What a user answered stands after its question, as their word."""
+    call = {"type": "tool_use", "id": "q1", "name": "AskUserQuestion", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "q1", "content": "Your questions: answered."}
+    chosen = {"answers": {"Tabs or spaces?": "tabs", "How many?": "one"}}
+    lines = (
+        claude("assistant", "b1", [call]),
+        claude("user", "v1", [result], toolUseResult=chosen),
+    )
+    [session], _ = read(claude_file(tmp_path / "s-1.jsonl", *lines), "claude-code")
+    spoken = [m.content for m in session.messages if m.role == "user"]
+    assert spoken[1:] == ["Tabs or spaces? tabs", "How many? one"]
+
+
 def test_a_session_that_the_hooks_recorded_is_left_out(tmp_path: Path, home: Path) -> None:
     """What was recorded when it took place is not recorded again, and the report says so."""
     path = claude_file(tmp_path / "s-1.jsonl")

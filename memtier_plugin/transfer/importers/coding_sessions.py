@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.ingest.host_words import LOCAL_TOOLS, RUNNERS, refusal_reason, user_words
+from memtier_plugin.ingest.host_words import (
+    LOCAL_TOOLS,
+    RUNNERS,
+    given_answers,
+    refusal_reason,
+    user_words,
+)
 from memtier_plugin.ingest.messages import (
     ImportedMessage,
     Session,
@@ -80,6 +86,10 @@ class _SessionFile:
         call = {"id": key, "name": name, "arguments": arguments}
         record = {"role": "assistant", "content": "", "tool_calls": [call], "timestamp": when}
         self._add(location, key, record)
+
+    def tool(self, key: str) -> str:
+        """Return the name of a call's tool, or ""."""
+        return self._calls.get(key, ("", ""))[0]
 
     def result(
         self, location: str, key: str, text: str, outcome: Mapping[str, Any], when: Any
@@ -148,7 +158,9 @@ def _add_claude(talk: _SessionFile, location: str, record: Mapping[str, Any]) ->
         outcome = {"exit_code": int(code[1])} if code else {"ok": not failed}
         call = as_text(block.get("tool_use_id"))
         talk.result(location, call, text, {} if denial else outcome, when)
-        talk.say(location, f"{key}.reason", "user", refusal_reason(denial, text), when)
+        answers = given_answers(talk.tool(call), record.get("toolUseResult"))
+        for number, words in enumerate([refusal_reason(denial, text), *answers]):
+            talk.say(location, f"{key}.{number}", "user", words, when)
     if not results:  # beside a result, the host's own notes
         talk.say(location, key, role, spoken, when)
     for block in _blocks(content):
