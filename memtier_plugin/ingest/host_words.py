@@ -59,8 +59,8 @@ _BY_THE_USER: Final = "user-rejected"
 _REASON: Final = re.compile(
     r"\bthe user said:\n(.*?)(?:\n\nNote: The user's next message may [^\n]*)?\Z", re.DOTALL
 )
-_QUESTIONS: Final = "AskUserQuestion"  # its own tool; a server's tools have the server's name
 _NO_REASON: Final = "The user wants to clarify these questions."  # chosen from a list, not typed
+_QUESTIONS: Final = "AskUserQuestion"  # its own tool; a server's tools have the server's name
 
 
 def is_marked(message: Mapping[str, Any]) -> bool:
@@ -114,7 +114,7 @@ RUNNERS: Final = {"run_shell_command": "run_command", "exec_command": "exec"}
 
 
 def refusal_reason(denial: Any, result: str) -> str:
-    """Return what a user typed to refuse a tool call in Claude Code, or "".
+    """Return the reason a user typed when refusing a tool call in Claude Code, or "".
 
     Args:
         denial: the host's field ``toolDenialKind`` beside the result, which no tool can set.
@@ -125,7 +125,7 @@ def refusal_reason(denial: Any, result: str) -> str:
 
 
 def given_answers(tool: str, result: Any) -> list[str]:
-    """Return what a user answered to questions of Claude Code, each after its question.
+    """Return a user's answers to Claude Code's questions, each after its question.
 
     Args:
         tool: that was called.

@@ -18,11 +18,7 @@ from memtier_plugin.core.results import PromptEvent, RunContext, RunEvent
 from memtier_plugin.core.settings.load import bind_workspace
 from memtier_plugin.hooks import coding_agents
 from memtier_plugin.hooks.coding_agent_payloads import CodingAgentTranslator
-from memtier_plugin.hooks.coding_agents import (
-    ABANDONED_SECONDS,
-    AgentHooks,
-    TurnFile,
-)
+from memtier_plugin.hooks.coding_agents import ABANDONED_SECONDS, AgentHooks, TurnFile
 from memtier_plugin.hooks.resident import ResidentClient
 from memtier_plugin.hooks.resident_connection import ResidentUnreachable
 from memtier_plugin.hosts.project import EVENTS
