@@ -241,7 +241,7 @@ def _cut(value: Any) -> Any:
 def find_refused(events: Sequence[Payload], transcript: str) -> list[dict[str, Any]]:
     """Return a turn's refused calls that its events lack, each with the user's reason."""
     prompt = events[0].get("prompt_id") if events else None
-    known = {event.get("tool_use_id") for event in events}
+    known = [event.get("tool_use_id") for event in events]  # of any type
     with suppress(OSError):
         if prompt and transcript:
             refused = _read_refused(Path(transcript), str(prompt))
@@ -251,27 +251,46 @@ def find_refused(events: Sequence[Payload], transcript: str) -> list[dict[str, A
 
 def _read_refused(path: Path, prompt: str) -> list[dict[str, Any]]:
     lines = [*_last_lines(path)]
-    if not any(b'"toolDenialKind"' in line for line in lines):
+    reasons: dict[str, tuple[str, str]] = {}  # by call: the result, the user's reason
+    for line in lines:
+        if b'"toolDenialKind"' in line:
+            reasons |= _read_reasons(line, prompt)
+    if not reasons:
         return []
+    ids = [call.encode(errors="replace") for call in reasons]
+    calls: dict[str, Mapping[str, Any]] = {}
+    for line in lines:  # a transcript may be megabytes; few of its lines have these calls
+        if b'"tool_use"' in line and any(call in line for call in ids):
+            with suppress(ValueError, AttributeError, KeyError, TypeError):
+                for block in parse_json_text(line)["message"]["content"]:
+                    if block["type"] == "tool_use":
+                        calls[block["id"]] = block
+    return [
+        {
+            "tool_name": calls[call]["name"],
+            "tool_input": calls[call].get("input"),
+            "tool_use_id": call,
+            "tool_response": text,
+            "refused": reason,
+        }
+        for call, (text, reason) in reasons.items()
+        if call in calls and calls[call].get("name")
+    ]
+
+
+def _read_reasons(line: bytes, prompt: str) -> dict[str, tuple[str, str]]:
     # No prompt waits for these imports.
     from memtier_plugin.ingest.host_words import refusal_reason
     from memtier_plugin.ingest.messages import flatten_content
 
-    calls: dict[str, Mapping[str, Any]] = {}
-    refused: list[dict[str, Any]] = []
-    for line in lines:
-        with suppress(ValueError, AttributeError, KeyError, TypeError):
-            record = parse_json_text(line)
-            for block in record["message"]["content"]:
-                if block["type"] == "tool_use":
-                    calls[block["id"]] = block
-                elif block["type"] == "tool_result" and record["promptId"] == prompt:
-                    text, call = flatten_content(block["content"]), calls[block["tool_use_id"]]
-                    if reason := refusal_reason(record.get("toolDenialKind"), text):
-                        event = {"tool_name": call["name"], "tool_input": call["input"]}
-                        event |= {"tool_use_id": call["id"], "tool_response": text}
-                        refused.append({**event, "refused": reason})
-    return refused
+    reasons: dict[str, tuple[str, str]] = {}
+    with suppress(ValueError, AttributeError, KeyError, TypeError, MemTierError):
+        record = parse_json_text(line)
+        for block in record["message"]["content"] if record["promptId"] == prompt else ():
+            text = flatten_content(block["content"])
+            if reason := refusal_reason(record["toolDenialKind"], text):
+                reasons[str(block["tool_use_id"])] = text, reason
+    return reasons
 
 
 # -- Find the exit codes of Codex' commands, which only its session file has

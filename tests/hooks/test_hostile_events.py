@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from memtier_plugin.core.errors import MemTierError
-from memtier_plugin.hooks.coding_agents import AgentHooks, read_event
+from memtier_plugin.hooks.coding_agents import AgentHooks, find_refused, read_event
 from memtier_plugin.hosts.project import EVENTS
 from memtier_plugin.memory import MemTier
 from tests.builders import user_message
@@ -31,13 +31,29 @@ FIELDS = [
 ]
 
 
+def transcript(path: Path, rng: random.Random) -> Path:
+    """Write a transcript of calls and refusals with a field of any type in each record."""
+    said = "the user said:\nNo."
+    with path.open("w") as file:
+        for _ in range(50):
+            call: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
+            result: dict[str, Any] = {"type": "tool_result", "tool_use_id": "t1", "content": said}
+            for block in (call, result):
+                if rng.random() < 0.5:
+                    block[rng.choice([*block])] = rng.choice(VALUES)
+                record: dict[str, Any] = {"message": {"content": [block]}, "promptId": "q"}
+                record["toolDenialKind"] = rng.choice(["user-rejected", rng.choice(VALUES)])
+                file.write(json.dumps(record) + "\n")
+    return path
+
+
 @pytest.mark.parametrize("host", EVENTS)
-@pytest.mark.parametrize("events", [40, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("events", [100, pytest.param(3000, marks=pytest.mark.slow)])
 def test_drawn_events(home: Path, tmp_path: Path, host: str, events: int) -> None:
     """Fields of any type are passed on or refused by name; the memory is whole after them."""
     rng, client = random.Random(SEED), ResidentHere(home)
     os.mkfifo(tmp_path / "pipe")
-    values = [*VALUES, str(tmp_path / "pipe")]
+    values = [*VALUES, str(tmp_path / "pipe"), str(transcript(tmp_path / "t", rng))]
     for _ in range(events):
         event: dict[str, Any] = {
             "hook_event_name": rng.choice([*EVENTS[host], *EVENTS[host], rng.choice(values)]),
@@ -45,6 +61,8 @@ def test_drawn_events(home: Path, tmp_path: Path, host: str, events: int) -> Non
             "tool_use_id": "t1",
             "tool_name": "Bash",
             "prompt": "Where is the crane?",
+            "prompt_id": "q",
+            "transcript_path": rng.choice(values),
             "cwd": str(tmp_path),
         }
         event |= {rng.choice(FIELDS): rng.choice(values) for _ in range(rng.randrange(4))}
@@ -56,3 +74,13 @@ def test_drawn_events(home: Path, tmp_path: Path, host: str, events: int) -> Non
         assert "amber" in memory.recall("Which colour is the crane?").text
         assert [find for find in memory.doctor() if ".jsonl" in find.where] == []
     assert not [*tmp_path.glob("x*")]
+
+
+def test_refusals_beside_fields_of_any_type(tmp_path: Path) -> None:
+    """A refused call is found whatever the turn's other events and the transcript hold."""
+    file = transcript(tmp_path / "t", random.Random(SEED))
+    for name in FIELDS:
+        for value in VALUES:
+            events = [{"prompt_id": "q"}, {"tool_use_id": "t0", name: value}]
+            calls = {event["tool_use_id"] for event in find_refused(events, str(file))}
+            assert "t1" in calls
