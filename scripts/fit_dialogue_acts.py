@@ -1,4 +1,4 @@
-"""Fit the model that tells what a user's turn does, and when an intention's event has come.
+"""Fit the model that tells what a user's turn does.
 
 It learns from turns written for it, none of them anybody's (``scripts/dialogue_acts``):
 
@@ -6,6 +6,8 @@ It learns from turns written for it, none of them anybody's (``scripts/dialogue_
   assistant's turn, with the request and the deed that it answers, and prompts for which it matters
   (``then``);
 - ``prompts.jsonl``: prompts that ask for work of one's own, and that do not;
+- ``later.jsonl``: prompts that ask what there is to be done, and that look like it; wishes for the
+  next session, and for an event or a day;
 - the cases of ``bench/memtier_bench/corrections/work.yaml`` of even number;
 - judgement sets (`--judged`, folders with `work.yaml`, `silence.yaml` and the like).
 
@@ -21,7 +23,6 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
 
@@ -30,10 +31,9 @@ import yaml
 from numpy.typing import NDArray
 
 from memtier_bench.silence_prompts import load_generic_prompts
-from memtier_plugin.core.records import INTENDED, Fact, Source
-from memtier_plugin.retrieval import dialogue_acts, intentions, worth
+from memtier_plugin.retrieval import dialogue_acts, worth
 from memtier_plugin.retrieval.dialogue_acts import Act
-from scripts.fit_worth import judged_sentences, newton, own_sentences
+from scripts.fit_worth import judged_sentences, own_sentences
 
 ROOT: Final = Path(__file__).parent.parent
 FOLDER: Final = ROOT / "scripts" / "dialogue_acts"
@@ -44,14 +44,13 @@ PENALTIES: Final = {"work": 0.01}  # of any other act
 PENALTY: Final = 0.001
 ELSEWHERE: Final = 0.3  # weight of what was said where nothing was corrected
 FOLDS: Final = 5
-# An intention interrupts, a withdrawal and a closing end something; of any other act 1.
-FALSE_COSTS: Final = {"intention": 8.0, "withdrawal": 3.0, "closing": 2.0}
+# An intention and what is due interrupt, a withdrawal and a closing end something; of any other
+# act 1.
+FALSE_COSTS: Final = {"intention": 5.0, "withdrawal": 3.0, "closing": 2.0, "due": 2.0}
 STEPS: Final = 15
 CONJUGATE: Final = 80
 SELDOM: Final = 3  # texts that a feature must be in
 SLIGHT: Final = 0.04  # a weight that changes no score by much
-NEARNESS_PENALTY: Final = 0.002
-SAID_ON: Final = date(2026, 9, 1)
 Case = Mapping[str, Any]
 Table = NDArray[np.float64]  # shape (rows, acts)
 Vector = NDArray[np.float64]
@@ -109,6 +108,9 @@ def labelled(judged: Sequence[Path]) -> Iterator[Row]:
         yield Row(text, "other prompt", "silent")
     for sentence in (*own_sentences(), *(s for f in judged for s in judged_sentences(f))):
         yield Row(sentence.text, "statement", "statements")
+    for case in read_lines("later"):
+        is_prompt = case["act"] in ("due", "other", "request")
+        yield Row(case["text"], f"{case['act']} prompt" if is_prompt else case["act"], "later")
 
 
 def silent(judged: Sequence[Path]) -> list[str]:
@@ -122,26 +124,31 @@ def weights_of(rows: Sequence[Row]) -> Table:
 
     What follows a correction's acts are learned from turns alone.  An intention may be in any
     sentence.  Work is learned from prompts written in pairs of like topics and lengths: other
-    prompts tell the sets apart, not the acts.
+    prompts tell the sets apart, not the acts.  What is due is asked in prompts, and only an
+    intention waits for a session.
     """
     weights = np.zeros((len(rows), len(ACTS)))
-    work, intention = ACTS.index("work"), ACTS.index("intention")
+    work, intention, due, session = map(ACTS.index, ("work", "intention", "due", "session"))
     for number, row in enumerate(rows):
         if row.act.endswith("prompt"):
-            weights[number, intention] = ELSEWHERE
+            weights[number, intention] = 1.0 if row.file == "later" else ELSEWHERE
             weights[number, work] = float(row.file == "prompts")
+            weights[number, due] = 1.0 if row.file == "later" else ELSEWHERE
         elif row.act == "statement":
             weights[number, intention] = ELSEWHERE / 3
         else:
-            weights[number] = 1.0
-            weights[number, work] = 0.0
+            weights[number] = float(row.file != "later")  # whose wishes correct nobody
+            weights[number, [work, due]] = 0.0
+            weights[number, intention] = 1.0
+            weights[number, session] = float(row.act in ("intention", "session"))
     return weights
 
 
 def targets_of(rows: Sequence[Row]) -> Table:
-    """Return whether each row is each act, shape (rows, acts)."""
+    """Return whether each row is each act, shape (rows, acts); some wait for the next session."""
     names = [row.act.removesuffix(" prompt") for row in rows]
-    return np.array([[name == act for act in ACTS] for name in names], np.float64)
+    acts = [{name, "intention"} if name == "session" else {name} for name in names]
+    return np.array([[act in each for act in ACTS] for each in acts], np.float64)
 
 
 class Design(NamedTuple):
@@ -253,6 +260,7 @@ def fit_turns(judged: Sequence[Path]) -> None:
     folds = np.random.default_rng(1).integers(0, FOLDS, len(rows))
     scores = score_unseen(design, targets, weights, folds)
     least = standards(scores, targets, weights)
+    least[ACTS.index("session")] = 0.0  # even odds: its lines are too few to choose by
     for file in dict.fromkeys(files):
         report(file, *(part[files == file] for part in (scores - least, targets, weights)))
     for file in ("software", "everyday"):
@@ -261,7 +269,7 @@ def fit_turns(judged: Sequence[Path]) -> None:
         parts = (part[files == file] for part in (left_out, targets, weights))
         report(f"{file} alone", *parts)
     fitted = fit(design, targets, weights)
-    document: dict[str, Any] = {"phrases": compact(read(FOLDER / "triggers.yaml"))}
+    document: dict[str, Any] = {}
     for number, act in enumerate(ACTS):
         column = [round(float(x), 2) for x in fitted[:, number]]
         named = {name: x for name, x in zip(names, column, strict=False) if abs(x) >= SLIGHT}
@@ -297,95 +305,10 @@ def report(name: str, scores: Table, targets: Table, weights: Table) -> None:
             print(f"{name:15} {act:11} known {shares[0]}, others left {shares[1]}", flush=True)
 
 
-def compact(classes: Mapping[str, str]) -> dict[str, str]:
-    return {name: " ".join(listed.split()) for name, listed in classes.items()}
-
-
-# -- when an intention's event has come ------------------------------------------------------------
-
-
-def fit_nearness(judged: Sequence[Path]) -> None:
-    """Fit and write how near a prompt must be to what an intention waits for."""
-    document = json.loads(dialogue_acts.MODEL.read_bytes())
-    sets = [*intended(judged)]
-    for number, (name, cases, others) in enumerate(sets):
-        seen = [pair for at, (_, *rest) in enumerate(sets) if at != number for pair in pairs(*rest)]
-        fitted = fit_standard(seen)
-        tell(name, [*pairs(cases, others)], fitted)
-    every = [pair for _, cases, others in sets for pair in pairs(cases, others)]
-    document["nearness"] = fit_standard(every)
-    write(document)
-
-
-def intended(judged: Sequence[Path]) -> Iterator[tuple[str, list[Case], list[str]]]:
-    """Yield sets of intentions, each with prompts in which none of them has come."""
-    for name, cases in own_cases(judged):
-        tasks = [case["then"] for case in cases["corrections"]]
-        yield name, [*cases["intentions"]], [*cases["unlike"], *tasks]
-    for name in ("software", "everyday"):
-        lines = read_lines(name)
-        cases = [{"say": c["text"], "then": c["then"][0]} for c in lines if is_intention(c)]
-        others = [text for c in lines if is_intention(c) for text in c.get("unlike", ())]
-        tasks = [c["then"][0] for c in lines if c["act"] == "rule" and c.get("then")]
-        yield name, cases, [*others, *tasks[::3]]
-
-
-def is_intention(case: Case) -> bool:
-    return case["act"] == "intention" and bool(case.get("then"))
-
-
-Pair = tuple[Mapping[str, float], bool]
-
-
-def pairs(cases: Sequence[Case], others: Sequence[str]) -> Iterator[Pair]:
-    """Yield what speaks for each intention with an event before each prompt, and whether it is."""
-    known = [
-        intentions.Intention(0, fact(c["say"]), intentions.read_trigger(c["say"], SAID_ON))
-        for c in cases
-    ]
-    for number, prompt in enumerate([*(case["then"] for case in cases), *others]):
-        if intentions.asks_what_is_due(prompt):
-            continue
-        for other, intention in enumerate(known):
-            if intention.trigger.event:
-                yield intentions.nearness(prompt, intention), number == other
-
-
-def fit_standard(seen: Sequence[Pair]) -> dict[str, float]:
-    """Return the weights of what speaks for a line, from pairs with whether it is wanted."""
-    names = [*seen[0][0]]
-    table = np.array([[values[name] for name in names] for values, _ in seen])
-    is_near = np.array([near for _, near in seen])
-    weight = np.where(is_near, 0.5 / is_near.sum(), 0.5 / (~is_near).sum())
-    fitted = newton(table, is_near, weight, np.full(len(names), NEARNESS_PENALTY))
-    weights = {name: round(float(x), 3) for name, x in zip(names, fitted, strict=False)}
-    return {**weights, "bias": round(float(fitted[-1]), 3), "least": 1.0}
-
-
-def tell(name: str, seen: Sequence[Pair], fitted: Mapping[str, float]) -> None:
-    """Print what share of the pairs is told right by weights that did not see them."""
-    near = [
-        (fitted["bias"] + sum(fitted[n] * x for n, x in values.items()) > fitted["least"], wanted)
-        for values, wanted in seen
-    ]
-    right = np.mean([is_near for is_near, wanted in near if wanted])
-    wrong = np.mean([is_near for is_near, wanted in near if not wanted])
-    print(f"{name:12} events that have come known {right:.2f}, others {wrong:.4f}", flush=True)
-
-
-def fact(words: str) -> Fact:
-    """Return a fact of a user's words, as a recall reads it."""
-    source = Source(agent="a", session="s", entry="e")
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    parts = {"subject": "user", "relation": INTENDED, "value": words, "text": words}
-    return Fact(id="f", timestamp=at, project="p", sources=(source,), **parts)
-
-
 def write(document: Mapping[str, Any]) -> None:
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
     dialogue_acts.MODEL.write_text(text + "\n")
     dialogue_acts._model.cache_clear()
-    dialogue_acts._patterns.cache_clear()
     dialogue_acts.odds.cache_clear()
 
 
@@ -394,7 +317,6 @@ def main() -> None:
     parser.add_argument("--judged", type=Path, nargs="*", default=())
     options = parser.parse_args()
     fit_turns(options.judged)
-    fit_nearness(options.judged)
 
 
 if __name__ == "__main__":

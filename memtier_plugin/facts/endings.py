@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain
 from typing import Final
 
 from memtier_plugin.core.records import CORRECTED, INTENDED, Fact
@@ -12,6 +13,10 @@ from memtier_plugin.retrieval.duplicates import may_replace
 from memtier_plugin.text.lexicon import words_of
 
 ENDED_BY: Final = {"correction": CORRECTED, "intention": INTENDED}  # by the denial's extractor
+_CLOSED: Final = (
+    *("stop_words", "function_words", "definite", "copulas"),
+    *("first_person", "second_person", "third_person"),
+)
 _TELLING: Final = 2  # words that say which intention is done, or half of few words
 
 
@@ -34,10 +39,13 @@ def find_ended(denial: Fact, nearest: Sequence[Fact]) -> list[Fact]:
 def _withdrawn(denial: Fact, nearest: Sequence[Fact], relation: str) -> Fact | None:
     """Return the rule, or the intention, that a user's words end: the one with most of them."""
     words = {*content_words(denial.text)} - _closed_words()
+    line = denial.sources[0].entry
     shared = {
         known.id: len(words.intersection(content_words(known.text)))
         for known in nearest
-        if known.relation == relation and may_replace(denial, known)
+        if known.relation == relation
+        and may_replace(denial, known)
+        and line not in {source.entry for source in known.sources}
     }
     most = max(shared.values(), default=0)
     if relation == INTENDED and most < min(_TELLING, len(words) / 2):
@@ -48,4 +56,4 @@ def _withdrawn(denial: Fact, nearest: Sequence[Fact], relation: str) -> Fact | N
 
 @cache
 def _closed_words() -> frozenset[str]:
-    return frozenset(content_words(" ".join([*words_of("stop_words"), *words_of("first_person")])))
+    return frozenset(content_words(" ".join(chain.from_iterable(map(words_of, _CLOSED)))))

@@ -140,9 +140,10 @@ def reject_reason(draft: FactDraft) -> str:
         return "too long"
     if is_small_talk(text) or (is_small_talk(value) and draft.relation != "name"):
         return "small talk"
-    if is_question(text) or _QUESTION.search(value):
+    is_own_words = draft.relation in OWN_WORDS  # "ask me how it went" asks nothing now
+    if _QUESTION.search(value) or (not is_own_words and is_question(text)):
         return "question"
-    is_procedure = draft.tier == "procedural" or draft.relation in OWN_WORDS
+    is_procedure = draft.tier == "procedural" or is_own_words
     if is_code_or_dump(text, procedure=is_procedure) or is_code_or_dump(value, procedure=True):
         return "code or dump"
     if _ID.fullmatch(text) or (_BLOB.search(text) and _mostly_blob(text)):

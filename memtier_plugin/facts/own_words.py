@@ -12,10 +12,11 @@ from memtier_plugin.core.events import RecallEvent, RejectEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import CORRECTED, INJECTING, INTENDED, Fact
 from memtier_plugin.facts.views import list_facts
-from memtier_plugin.retrieval.intentions import Trigger, is_open, read_trigger
+from memtier_plugin.retrieval.intentions import is_open, read_due
 from memtier_plugin.retrieval.visibility import Asker
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Actor
+from memtier_plugin.text.dates.mentions import Period
 
 Closing = Literal["done", "dismissed"]
 _RECALLS: Final = 10_000  # the newest, of which those that showed a rule are counted
@@ -56,22 +57,21 @@ def list_rules(reader: Reader, viewer: Asker | None) -> list[RuleView]:
 
 @dataclass(frozen=True, slots=True)
 class TodoView:
-    """An intention that nobody closed, what it waits for, and whether it was shown already."""
+    """An intention that nobody closed, the days it names, and whether it was shown already."""
 
     fact: Fact
-    trigger: Trigger
+    due: Period | None
     shown: bool
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form; ``due`` is the last day that was named, None if none was."""
-        fact, trigger = self.fact, self.trigger
+        fact = self.fact
         return {
             "id": fact.id,
             "text": fact.text,
             "date": to_iso(fact.valid_from or fact.timestamp),
             "who": fact.person or fact.sources[0].agent,
-            "event": trigger.event.strip() or ("the next session" if trigger.start else None),
-            "due": trigger.due[1].isoformat() if trigger.due else None,
+            "due": self.due[1].isoformat() if self.due else None,
             "shown": self.shown,
         }
 
@@ -82,12 +82,12 @@ def list_todo(reader: Reader, viewer: Asker | None) -> list[TodoView]:
     views = [
         TodoView(
             fact,
-            read_trigger(fact.text, (fact.valid_from or fact.timestamp).date()),
+            read_due(fact.text, (fact.valid_from or fact.timestamp).date()),
             not is_open(reader, fact),
         )
         for fact in reversed(facts)
     ]
-    return sorted(views, key=lambda view: view.trigger.due[1] if view.trigger.due else date.max)
+    return sorted(views, key=lambda view: view.due[1] if view.due else date.max)
 
 
 def close(actor: Actor, fact: Fact, why: Closing) -> None:

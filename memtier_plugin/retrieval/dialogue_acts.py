@@ -21,7 +21,7 @@ from memtier_plugin.retrieval import worth
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
 from memtier_plugin.text.phrases import Words
 
-Act = Literal["rule", "withdrawal", "intention", "closing", "work"]
+Act = Literal["rule", "withdrawal", "intention", "closing", "work", "due", "session"]
 
 MODEL: Final = Path(__file__).with_suffix(".json")
 _LONGEST: Final = 300  # characters of a turn; a longer one is about more than a way of working
@@ -30,10 +30,8 @@ _READ: Final = 600  # characters of a text that are read
 _LANGUAGE_WORDS: Final = 40  # by which the language is told
 _LONG_TURN: Final = 5  # the logarithm of its words, from which on a turn is long
 _WORD: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]|[\w']+|[?!]")
-UNSPACED: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7af]")
 # Of an address, or of a masked secret: where a thing is, no way of working.
 _ADDRESS_PARTS: Final = ("://", "[redacted", "@")
-_PHRASE: Final = re.compile(r'"[^"]+"|\S+')
 
 
 def sets_rule(text: str) -> bool:
@@ -115,47 +113,6 @@ def _grams(text: str) -> Iterator[str]:
     yield from (f"= {gram}" for gram in (*words, *pairs))
     yield from (f"^ {gram}" for gram in (*words[:1], *pairs[:1]))
     yield f"words {min(_LONG_TURN, (len(words) + 1).bit_length() - 1)}"
-
-
-def nearness_weights() -> Mapping[str, float]:
-    """Return what the features of `intentions.nearness` weigh, the constant and the standard."""
-    weights: Mapping[str, float] = _model()["nearness"]
-    return weights
-
-
-# -- the phrases by which is read what an intention waits for --------------------------------------
-
-
-def has_phrase(name: str, text: str) -> bool:
-    """Return whether a text has one of the phrases of a class, in any language."""
-    return find_phrase(name, text) is not None
-
-
-def find_phrase(name: str, text: str) -> re.Match[str] | None:
-    """Return the first of the phrases of a class in a text."""
-    return _patterns()[name].search(text.lower().replace("’", "'"))
-
-
-def phrases() -> Mapping[str, str]:
-    """Return the phrases of each class, quoted where of several words."""
-    classes: Mapping[str, str] = _model()["phrases"]
-    return classes
-
-
-def _alternatives(listed: str) -> Iterator[str]:
-    """Yield a pattern for each phrase: quoted where of several words, a star for any ending."""
-    for match in _PHRASE.finditer(listed):
-        phrase = match[0].strip('"')
-        stem = re.escape(phrase.rstrip("*"))
-        if UNSPACED.search(phrase) or not phrase[0].isalnum():
-            yield stem
-        else:
-            yield rf"(?<!\w){stem}" + ("" if phrase.endswith("*") else r"(?!\w)")
-
-
-@cache
-def _patterns() -> dict[str, re.Pattern[str]]:
-    return {name: re.compile("|".join(_alternatives(listed))) for name, listed in phrases().items()}
 
 
 @cache

@@ -8,36 +8,24 @@ not again before it is said again.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
-from functools import cache, lru_cache
-from itertools import chain
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
 
 from memtier_plugin.core.events import RemindEvent
-from memtier_plugin.core.records import INTENDED, Entry, Fact
-from memtier_plugin.core.results import DUE, REMINDS, Hit
-from memtier_plugin.retrieval.corrections import OwnWords, content
-from memtier_plugin.retrieval.dialogue_acts import (
-    UNSPACED,
-    find_phrase,
-    has_phrase,
-    intends,
-    nearness_weights,
-    odds,
-    phrases,
-)
+from memtier_plugin.core.records import INTENDED, Entry, Fact, Source
+from memtier_plugin.core.results import DUE, REMINDS, Evidence, Hit
+from memtier_plugin.retrieval.corrections import OwnWords
+from memtier_plugin.retrieval.dialogue_acts import intends, is_act
+from memtier_plugin.retrieval.session import opens_session
 from memtier_plugin.retrieval.signals import ScoredRow
-from memtier_plugin.retrieval.standing import stems
 from memtier_plugin.retrieval.visibility import Viewer, read_hits
-from memtier_plugin.retrieval.worth import cosine, unit
 from memtier_plugin.storage.readers import Reader
-from memtier_plugin.text.dates.mentions import DateMention, Period
+from memtier_plugin.text.dates.mentions import Period
 from memtier_plugin.text.dates.reading import read_dates
-from memtier_plugin.text.lexicon import words_of
 
 MAX_REMINDERS: Final = 2  # in a block, where nobody asks what is due
 MAX_DUE: Final = 6  # where somebody does
@@ -45,42 +33,14 @@ NOTE: Final = "to be reminded of"
 _MAX_CHARS: Final = 600  # of a prompt
 _AHEAD: Final = timedelta(days=3)  # before a day, when it is brought up by itself
 _AFTER: Final = timedelta(days=7)  # after it, when it is too late to
-_SOON: Final = timedelta(days=14)  # what is due where no time is named
-_UNTELLING: Final = ("next_time", "once", "when", "before", "remind", "happens", "session")
-_CLOSED: Final = ("function_words", "first_person", "second_person", "third_person", "copulas")
-_CLAUSE_END: Final = re.compile(r"[,;:.!?](?!\d)|[，。；！？、]")
-_CUES: Final = ("next_time", "once", "when", "before")  # what opens a trigger, the surest first
-_A_DATE: Final = " \u2022 "  # stands for one
-_DATED: Final = re.compile(r"(?:\s+\w+){0,2}\s*\u2022")
-# In a script without spaces these stand before what they open; all others after it.
-_LEADING: Final = ("下", "次", "今度", "等", "如果", "要是")
-
-
-class Trigger(Struct, frozen=True):
-    """What an intention waits for.
-
-    ``event`` are the words that name it, and ``words`` those that tell; ``rest`` are those of what
-    is to be done.  ``due`` are the days that are named, ``start`` whether it is any next session.
-    """
-
-    event: str
-    words: frozenset[str]
-    rest: frozenset[str]
-    due: Period | None = None
-    start: bool = False
-
-    @property
-    def can_come(self) -> bool:
-        """Whether there is anything that it waits for."""
-        return bool(self.event or self.due or self.start)
-
-
-class Intention(Struct, frozen=True):
-    """A user's intention that nobody closed, with what it waits for."""
-
-    row: int
-    item: Entry | Fact
-    trigger: Trigger
+_SOON: Final = timedelta(days=14)  # what is due at least, whatever time is named
+# What speaks for an event: the idf of the prompt's words in the line.  One seldom word does in a
+# line like the prompt, two in any.  In a small store, a word that few lines have has little idf.
+_SELDOM: Final = 3.0
+_TWO_WORDS: Final = 1.8  # times that
+_FEW: Final = 1 / 8  # of the lines have a seldom word
+_LIKE: Final = 0.3  # the cosine
+_BY_ITSELF: Final = 0.5  # how likely a reminder is that waits for no event
 
 
 class Moment(Struct, frozen=True):
@@ -96,38 +56,57 @@ class Moment(Struct, frozen=True):
 
 
 def find_reminders(
-    reader: Reader, viewer: Viewer, prompt: str, own_words: Sequence[OwnWords], by: Moment
+    reader: Reader,
+    viewer: Viewer,
+    prompt: str,
+    own_words: Sequence[OwnWords],
+    by: Moment,
+    near: Mapping[str, float],
 ) -> list[Hit]:
-    """Return what a user is to be reminded of before a prompt, the likeliest first."""
-    intentions = _read_intentions(own_words)
-    if not intentions:
-        return []
-    asked = asks_what_is_due(prompt)
-    ranked = select_due(prompt, intentions, viewer.at) if asked else []
-    items = {each.row: each.item for each in intentions}
-    if not asked:
-        waiting = [each for each in intentions if not _is_echo(each.item, viewer.at, by)]
-        likely = select_intentions(prompt, waiting, viewer.at)
-        ranked = [each for each in likely if is_open(reader, items[each[0]], by.run)]
-    hits = read_hits(reader, ranked[: MAX_DUE if asked else MAX_REMINDERS], viewer, {})
-    return [hit.with_note(NOTE) for hit in hits]
+    """Return what a user is to be reminded of before a prompt, the likeliest first.
+
+    Args:
+        near: how likely a prompt is about each line, by entry (`lines_about`).
+    """
+    intentions = [each for each in own_words if _is_intention(each.item)]
+    if asks_what_is_due(prompt):
+        ranked, most = select_due(prompt, intentions, viewer.at), MAX_DUE
+    else:
+        waiting = (each for each in intentions if not _is_echo(each.item, viewer.at, by))
+        still_open = [each for each in waiting if is_open(reader, each.item, by.run)]
+        opens = opens_session(reader, viewer, by.session, by.idle)
+        ranked = select_intentions(still_open, near, viewer.at.date(), opens=opens)
+        most = MAX_REMINDERS
+    return [hit.with_note(NOTE) for hit in read_hits(reader, ranked[:most], viewer, {})]
 
 
-def _read_intentions(own_words: Sequence[OwnWords]) -> list[Intention]:
-    """Return the intentions among a user's own words, each with what it waits for."""
-    return [
-        Intention(each.row, each.item, read_trigger(each.item.text, _said(each.item).date()))
-        for each in own_words
-        if (
-            each.item.relation == INTENDED
-            if isinstance(each.item, Fact)
-            else intends(each.item.text)
-        )
-    ]
+def lines_about(hits: Iterable[Hit], lines: int) -> dict[str, float]:
+    """Return, by entry, how likely a prompt is about it; those that it is not about are left out.
+
+    Args:
+        hits: what was found, also what is not worth showing.
+        lines: how many lines the store has.
+    """
+    seldom, near = min(_SELDOM, math.log1p(_FEW * max(0, lines - 1))), dict[str, float]()
+    for hit in hits:
+        seen = hit.evidence or Evidence()
+        own = seen.matched * seen.own_coverage / (seen.coverage or 1.0)
+        if own and own >= seldom * (1.0 if seen.cosine >= _LIKE else _TWO_WORDS):
+            for source in hit.sources:
+                near[source.entry] = max(near.get(source.entry, 0.0), own / (own + seldom))
+    return near
+
+
+def _is_intention(item: Entry | Fact) -> bool:
+    return item.relation == INTENDED if isinstance(item, Fact) else intends(item.text)
 
 
 def _said(item: Entry | Fact) -> datetime:
     return item.observed_at if isinstance(item, Entry) else item.valid_from or item.timestamp
+
+
+def _sources(item: Entry | Fact) -> Sequence[Source]:
+    return item.sources if isinstance(item, Fact) else (item.source,)
 
 
 def is_open(reader: Reader, item: Entry | Fact, run: str = "") -> bool:
@@ -140,121 +119,61 @@ def is_open(reader: Reader, item: Entry | Fact, run: str = "") -> bool:
 
 def _is_echo(item: Entry | Fact, now: datetime, by: Moment) -> bool:
     """Return whether an intention was said in the prompt's own session, and not long ago."""
-    sources = item.sources if isinstance(item, Fact) else (item.source,)
-    return now - _said(item) < by.idle and any(each.session == by.session for each in sources)
+    return now - _said(item) < by.idle and any(s.session == by.session for s in _sources(item))
 
 
 def asks_what_is_due(prompt: str) -> bool:
     """Return whether a prompt asks what there is to be done, or what deadlines there are."""
-    return len(prompt) <= _MAX_CHARS and has_phrase("due", prompt) and _asks(prompt)
+    return len(prompt) <= _MAX_CHARS and is_act("due", prompt)
 
 
-def _asks(prompt: str) -> bool:
-    return prompt.rstrip().endswith(("?", "？")) or has_phrase("plain_question", prompt)
-
-
-def select_due(prompt: str, intentions: Sequence[Intention], now: datetime) -> list[ScoredRow]:
+def select_due(prompt: str, intentions: Sequence[OwnWords], now: datetime) -> list[ScoredRow]:
     """Return what is due in the time that a prompt asks about, the first due first."""
     today = now.date()
-    period = next(iter(_periods(prompt, today)), None)
-    last = max(period[1] if period else today + _SOON, today + _AFTER)
+    period = read_due(prompt, today)
+    last = max(period[1] if period else today, today + _SOON)
     due = [
         (days[1], each.row)
         for each in intentions
-        if (days := each.trigger.due) and today - _AFTER <= days[1] and days[0] <= last
+        if (days := _due(each.item)) and today - _AFTER <= days[1] and days[0] <= last
     ]
     return [(row, 1.0, {DUE: 1.0}) for _, row in sorted(due)]
 
 
 def select_intentions(
-    prompt: str, intentions: Sequence[Intention], now: datetime
+    intentions: Sequence[OwnWords], near: Mapping[str, float], today: date, *, opens: bool
 ) -> list[ScoredRow]:
-    """Return the intentions whose event or day has come, the likeliest first."""
-    prompt, today = prompt[:_MAX_CHARS], now.date()
-    standard = nearness_weights()
+    """Return the intentions whose event, day or session has come, the likeliest first.
+
+    Args:
+        near: how likely a prompt is about each line, by entry.
+        opens: whether it is the first prompt of its session, or the first in a while.
+    """
     ranked = list[tuple[float, int]]()
     for each in intentions:
-        values = nearness(prompt, each).items()
-        near = standard["bias"] + sum(standard[name] * value for name, value in values)
-        due = each.trigger.due
-        if near > standard["least"] and each.trigger.event:
-            ranked.append((1 / (1 + math.exp(-near)), each.row))
-        elif due and due[0] - _AHEAD <= today <= due[1] + _AFTER and not each.trigger.event:
-            ranked.append((0.5, each.row))
-        elif each.trigger.start:
-            ranked.append((0.4, each.row))
+        likely = max((near.get(source.entry, 0.0) for source in _sources(each.item)), default=0.0)
+        due = _due(each.item) if opens else None
+        is_due = due and due[0] - _AHEAD <= today <= due[1] + _AFTER
+        if is_due or (opens and waits_for_session(each.item.text)):
+            likely = max(likely, _BY_ITSELF)
+        if likely:
+            ranked.append((likely, each.row))
     ranked.sort(key=lambda pair: (-pair[0], -pair[1]))
     return [(row, score, {REMINDS: round(score, 4)}) for score, row in ranked]
 
 
-def nearness(prompt: str, intention: Intention) -> dict[str, float]:
-    """Return what speaks for an intention's event before a prompt."""
-    trigger, words = intention.trigger, content(prompt)
-    shared = words & trigger.words
-    return {
-        "event": len(shared) / max(1, len(trigger.words)),
-        "some": float(bool(shared)),
-        "rest": len(words & trigger.rest) / max(1, len(trigger.rest)),
-        "of prompt": len(shared) / max(1, len(words)),
-        "cosine": cosine(unit(prompt), unit(trigger.event)),
-        "like": cosine(unit(prompt), unit(intention.item.text)),
-        "work": odds("work", prompt) / 3,
-        "asks": float(_asks(prompt)),
-    }
-
-
-# -- what an intention waits for -------------------------------------------------------------------
+def _due(item: Entry | Fact) -> Period | None:
+    return read_due(item.text, _said(item).date())
 
 
 @lru_cache(256)
-def read_trigger(text: str, said_on: date) -> Trigger:
-    """Return what an intention waits for: the clause that names its event, and the days named."""
-    due = next(iter(_periods(text, said_on)), None)
-    text = _without_dates(text, said_on)
-    event = _event(text)
-    if has_phrase("session", event):
-        return Trigger("", frozenset(), _telling(text), due, start=True)
-    words = _telling(event)
-    return Trigger(event if words else "", words, _telling(text) - words, due)
+def waits_for_session(text: str) -> bool:
+    """Return whether an intention waits for the next session, whatever that is about."""
+    return is_act("session", text)
 
 
-def _event(text: str) -> str:
-    """Return the clause that says when; "" where there is none."""
-    for name in _CUES:
-        if not (match := find_phrase(name, text)):
-            continue
-        start, end = match.span()
-        if _DATED.match(text, end):  # "by 3 October"
-            continue
-        if UNSPACED.match(match[0]) and not match[0].startswith(_LEADING):
-            before = [each.end() for each in _CLAUSE_END.finditer(text, 0, start)]
-            return text[before[-1] if before else 0 : end]
-        ends = [closing.start() for closing in _CLAUSE_END.finditer(text, end)]
-        clauses = (text[start:at] for at in (*ends, len(text)))
-        return next((clause for clause in clauses if _telling(clause)), "")
-    return ""
-
-
-def _periods(text: str, day: date) -> list[Period]:
-    """Return the days that a text names, as seen from a day; those to come."""
+@lru_cache(256)
+def read_due(text: str, day: date) -> Period | None:
+    """Return the first days to come that a text names, as seen from a day."""
     dates = read_dates(text, day, lambda mention: "future")
-    return [dated.period for dated in dates if dated.period and dated.period[1] >= day]
-
-
-def _without_dates(text: str, day: date) -> str:
-    for dated in reversed(read_dates(text, day, lambda mention: "future")):
-        mention: DateMention = dated.mention
-        text = f"{text[: mention.start]}{_A_DATE}{text[mention.end :]}"
-    return text
-
-
-def _telling(text: str) -> frozenset[str]:
-    """Return the words of content by which one event is told from another."""
-    return content(text) - _untelling()
-
-
-@cache
-def _untelling() -> frozenset[str]:
-    """Return the stems of the words that open a trigger, or that any event may have."""
-    opening = [re.sub(r'["*]', " ", phrases()[name]) for name in _UNTELLING]
-    return stems(" ".join([*opening, *chain.from_iterable(map(words_of, _CLOSED))]))
+    return next((d.period for d in dates if d.period and d.period[1] >= day), None)

@@ -27,7 +27,7 @@ from memtier_plugin.retrieval.corrections import (
     read_own_words,
 )
 from memtier_plugin.retrieval.dialogue_acts import can_weigh
-from memtier_plugin.retrieval.duplicates import find_restated, hit_time
+from memtier_plugin.retrieval.duplicates import find_restated
 from memtier_plugin.retrieval.floor import (
     Judged,
     QueryEvidence,
@@ -36,7 +36,7 @@ from memtier_plugin.retrieval.floor import (
     mark_nearest,
     refuse_all,
 )
-from memtier_plugin.retrieval.intentions import Moment, find_reminders
+from memtier_plugin.retrieval.intentions import Moment, find_reminders, lines_about
 from memtier_plugin.retrieval.plan import Candidates, ChosenHits, Query
 from memtier_plugin.retrieval.prompt_kind import SHORT_PROMPT_WORDS, PromptKinds
 from memtier_plugin.retrieval.prompt_words import speaks_of_oneself
@@ -55,6 +55,7 @@ from memtier_plugin.retrieval.session import (
     AlreadyShown,
     is_left_behind,
     newest_of_session,
+    opens_session,
     read_working,
     select_last,
 )
@@ -241,6 +242,7 @@ class Judge:
         self._store = store
         self._settings = settings
         self._already_shown = already_shown
+        self._idle = timedelta(hours=settings.summaries.idle_hours)
 
     def judge(
         self,
@@ -327,7 +329,8 @@ class Judge:
         level = self._settings.retrieval.floor
         bar = block_bar(ASKED_LEVEL, evidence) if asking else 0.0
         if kinds.silence:
-            return refuse_all(hits, "talk", kinds.silence)
+            judged = refuse_all(hits, "talk", kinds.silence)
+            return judged if asking else judged.preceded_by(self._own_words(query, None, {}))
         if kinds.is_empty:
             why = "the prompt means this conversation alone" if hits else ""
             judged = refuse_all(hits, "follow_up", why)
@@ -347,27 +350,28 @@ class Judge:
             first = self._standing_lines(query) if kinds.task else []
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             judged = leave_out_closed(self._store.reader(), judged)
-        own_words = [] if kinds.is_empty else self._own_words(query, vector)
+        own_words = self._own_words(query, vector, lines_about(hits, evidence.items))
         first = [*self._working_memory(query, vague=vague), *others(own_words, first)]
         judged = leave_out_same(own_words, judged)
         return judged.preceded_by([*own_words, *first])
 
-    def _own_words(self, query: Query, vector: QueryVector | None) -> list[Hit]:
+    def _own_words(
+        self, query: Query, vector: QueryVector | None, near: Mapping[str, float]
+    ) -> list[Hit]:
         """Return what a user is to be reminded of, and the rules set for a like request."""
-        kept, hits = self._settings.facts, list[Hit]()
+        kept, kinds, first = self._settings.facts, query.resolved_kinds, list[Hit]()
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
-            reader, prompt = self._store.reader(), query.search_text
-            own_words = read_own_words(reader, query.viewer)
+            reader, request, viewer = self._store.reader(), query.request, query.viewer
+            own_words = read_own_words(reader, viewer)
             if not own_words or not can_weigh(query.text, query.until):
                 return []
             if kept.intentions:
-                request, idle = query.request, timedelta(hours=self._settings.summaries.idle_hours)
-                by = Moment(request.session_id or "", request.run_id or "", idle)
-                hits += find_reminders(reader, query.viewer, prompt, own_words, by)
+                by = Moment(request.session_id or "", request.run_id or "", self._idle)
+                first += find_reminders(reader, viewer, query.search_text, own_words, by, near)
             asks = query.text.rstrip().endswith(("?", "？"))
-            if kept.corrections and not asks:
-                hits += find_rules(reader, query.viewer, prompt, vector, own_words)
-            return self._unseen(query, hits)
+            if kept.corrections and not (asks or kinds.silence or kinds.is_empty):
+                first += find_rules(reader, viewer, query.search_text, vector, own_words)
+            return self._unseen(query, first)
         return []
 
     def _leaning(self, query: Query) -> float:
@@ -417,11 +421,7 @@ class Judge:
                 or self._already_shown.find_shown(query.request, [hit])
             ):
                 return []
-            resumed = False
-            if not vague and shown is None:
-                last = newest_of_session(reader, viewer, session)[:1]
-                idle = timedelta(hours=self._settings.summaries.idle_hours)
-                resumed = bool(last) and viewer.at - hit_time(last[0]) >= idle
+            resumed = shown is None and opens_session(reader, viewer, session, self._idle)
             if vague or (
                 is_left_behind(hit, resumed=resumed)
                 and not self._already_shown.was_injected(session, hit.id)

@@ -15,6 +15,7 @@ from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.records import Entry, Fact
 from memtier_plugin.core.results import Hit, RecallRequest, Shown
 from memtier_plugin.retrieval.block import keep_injectable
+from memtier_plugin.retrieval.duplicates import hit_time
 from memtier_plugin.retrieval.prompt_kind import MAX_FOLLOW_UP_WORDS, PromptKinds, prompt_kinds
 from memtier_plugin.retrieval.prompt_words import (
     likeliest_language,
@@ -59,6 +60,12 @@ def newest_of_session(reader: Reader, viewer: Viewer, session: str) -> list[Hit]
     rows = reader.newest_in_session(viewer.agent, session, scopes, _READ)
     stored = reader.items_by_row(rows)
     return [entry_hit(stored[row], 0.0, {}) for row in rows if row in stored]
+
+
+def opens_session(reader: Reader, viewer: Viewer, session: str, idle: timedelta) -> bool:
+    """Return whether a prompt begins a session, or goes on with one that was idle for so long."""
+    newest = newest_of_session(reader, viewer, session)[:1] if session else []
+    return all(viewer.at - hit_time(hit) >= idle for hit in newest)
 
 
 def select_last(hits: Sequence[Hit], prompt: str, shown: Collection[str], k: int) -> list[Hit]:

@@ -33,11 +33,15 @@ FIELDS = [
 
 def transcript(path: Path, rng: random.Random) -> Path:
     """Write a transcript of calls and refusals with a field of any type in each record."""
-    said = "the user said:\nNo."
+    refusal = "the user said:\nNo."
     with path.open("w") as file:
         for _ in range(50):
             call: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
-            result: dict[str, Any] = {"type": "tool_result", "tool_use_id": "t1", "content": said}
+            result: dict[str, Any] = {
+                "type": "tool_result",
+                "tool_use_id": "t1",
+                "content": refusal,
+            }
             for block in (call, result):
                 if rng.random() < 0.5:
                     block[rng.choice([*block])] = rng.choice(VALUES)

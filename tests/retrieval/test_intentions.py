@@ -12,7 +12,7 @@ from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.dialogue_acts import closes, intends
-from memtier_plugin.retrieval.intentions import asks_what_is_due, read_trigger
+from memtier_plugin.retrieval.intentions import asks_what_is_due, read_due, waits_for_session
 from tests.builders import turns, write_config
 from tests.cases import each_case
 
@@ -37,11 +37,6 @@ def first(memory: MemTier, prompt: str, *, days: float = 3, **more: Any) -> list
     return [hit.text for hit in injected if not {"reminds", "due"}.isdisjoint(hit.signals)]
 
 
-@pytest.fixture(autouse=True)
-def _switched_on(home: Path) -> None:
-    write_config(home, {"facts": {"intentions": True}})
-
-
 def test_once_when_its_event_comes(home: Path) -> None:
     """It leads the block of the prompt that its event comes with, and of no later one."""
     with MemTier.open(home, "p", "a") as memory:
@@ -52,7 +47,6 @@ def test_once_when_its_event_comes(home: Path) -> None:
         assert first(memory, EVENT) == []
         [todo] = memory.knowledge.person.todo()
         assert (todo.fact.text, todo.shown) == (WISH, True)
-        assert todo.trigger.event == "when we next touch the gateway"
 
 
 def test_a_search_reminds_of_nothing(home: Path) -> None:
@@ -107,12 +101,15 @@ def test_its_day(home: Path) -> None:
 
 
 def test_the_next_session(home: Path) -> None:
-    """What waits for a session comes with the first prompt of another one that is a task."""
+    """What waits for a session comes with the first prompt of another one, be it a greeting."""
     wish = "Remind me at the start of our next session to rotate the deploy key."
     with MemTier.open(home, "p", "a") as memory:
         say(memory, wish)
-        assert first(memory, "thanks!") == []
-        assert first(memory, "Refactor the scheduler loop.") == [wish]
+        say(memory, "Which port has the proxy?", session="t")
+        soon = {"session_id": "t", "days": 0.1}
+        assert first(memory, "Refactor the scheduler loop.", **soon) == []
+        assert first(memory, "hi, I'm back") == [wish]
+        assert first(memory, "Refactor the scheduler loop.") == []
 
 
 def test_done(home: Path) -> None:
@@ -211,15 +208,58 @@ def test_what_closes() -> None:
     assert not closes("Write a mail to the landlord about the heating.")
 
 
-def test_triggers() -> None:
-    """The clause that names the event is told from what is to be done, and days from both."""
+def test_what_it_waits_for() -> None:
+    """A day, or the next session, whatever that is about."""
     day = SAID_AT.date()
-    assert read_trigger("Bis zum 5. Oktober muss die Steuererklärung raus.", day).event == ""
-    trigger = read_trigger("Once the new laptop is here, I have to move the SSH keys.", day)
-    assert (trigger.words, "ssh" in trigger.rest) == ({"laptop"}, True)
-    assert "王医" in read_trigger("下次见到王医生，提醒我问化验结果。", day).words
-    assert asks_what_is_due("Welche Fristen habe ich im Oktober?")
-    assert not asks_what_is_due("Why does the login page flicker?")
+    assert read_due("Bis zum 5. Oktober muss die Steuererklärung raus.", day) is not None
+    assert read_due("Once the new laptop is here, I have to move the SSH keys.", day) is None
+    assert waits_for_session("Next time we talk, ask me how the exam went.")
+    assert not waits_for_session("Next time we talk about the budget, bring up the invoice.")
+
+
+@each_case(
+    "text",
+    [
+        "Welche Fristen habe ich im Oktober?",
+        "anything I still owe somebody this week",
+        "Qu'est-ce que je dois encore faire avant vendredi ?",
+        "我这周还有什么要做的？",
+    ],
+)
+def test_what_asks_what_is_due(text: str) -> None:
+    """A question about all that is to be done, in whichever words."""
+    assert asks_what_is_due(text)
+
+
+@each_case(
+    "text",
+    [
+        "Why does the login page flicker?",
+        "Add a due date column to the invoices.",
+        "When is the rent due?",
+        "How do I show pending tasks in Jira?",
+    ],
+)
+def test_what_does_not(text: str) -> None:
+    """A question about one thing that is due, or work on such things, does not ask it."""
+    assert not asks_what_is_due(text)
+
+
+def test_a_short_message_stays_together(home: Path) -> None:
+    """What "it" refers to is in the sentence before, so a short message is kept as it is."""
+    message = "The trial of that planner ends soon. Remind me to cancel it by 20 September."
+    with MemTier.open(home, "p", "a") as memory:
+        say(memory, message)
+        [todo] = memory.knowledge.person.todo()
+        assert todo.fact.text == message
+        assert todo.to_json()["due"] == "2026-09-20"
+
+
+def test_a_wish_to_be_asked_is_no_question(home: Path) -> None:
+    """Words that only report a question are kept where they are a wish."""
+    with MemTier.open(home, "p", "a") as memory:
+        say(memory, "Next time we talk, ask me how the inspection went.")
+        assert len(memory.knowledge.person.todo()) == 1
 
 
 def test_todo_says_that_nothing_is_kept(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

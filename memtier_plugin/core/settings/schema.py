@@ -213,7 +213,7 @@ class Facts(Record, frozen=True, kw_only=True):
     mode: FactMode = "auto"
     sensitive: SensitiveMode = "review"
     corrections: bool = True
-    intentions: bool = False
+    intentions: bool = True
     single_valued: tuple[str, ...] = (
         "name",
         "lives_in",

@@ -13,20 +13,22 @@ from memtier_plugin.core.records import INTENDED, Entry, FactDraft
 from memtier_plugin.facts.extraction.corrections import draft_of
 from memtier_plugin.retrieval.dialogue_acts import closes, intends
 from memtier_plugin.retrieval.duplicates import DENIES
-from memtier_plugin.retrieval.intentions import read_trigger
 from memtier_plugin.text.languages import iter_sentences
 
 EXTRACTOR: Final = "intention"
+_SHORT: Final = 240  # characters of a message that is kept as it is: "it" needs what it refers to
 
 
 def find_intentions(entries: Sequence[Entry]) -> Iterator[FactDraft]:
-    """Yield a draft for each sentence in which the user wants something later, or closes it."""
+    """Yield a draft for what the user wants later, and for each sentence that closes something."""
     for entry in entries:
         if not entry.role == entry.origin == "user" or entry.tainted or not entry.retrievable:
             continue
-        for sentence in iter_sentences(entry.content):
-            words = sentence.strip()
-            if intends(words) and read_trigger(words, entry.observed_at.date()).can_come:
-                yield draft_of(entry, INTENDED, EXTRACTOR, words)
-            elif closes(words):
+        sentences = [sentence.strip() for sentence in iter_sentences(entry.content)]
+        wanted = [words for words in sentences if intends(words)]
+        is_short = len(entry.content.strip()) <= _SHORT
+        for words in [entry.content.strip()] if wanted and is_short else wanted:
+            yield draft_of(entry, INTENDED, EXTRACTOR, words)
+        for words in sentences:
+            if words not in wanted and closes(words):
                 yield draft_of(entry, DENIES, EXTRACTOR, words)
