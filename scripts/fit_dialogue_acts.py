@@ -7,7 +7,7 @@ It learns from turns written for it, none of them anybody's (``scripts/dialogue_
   (``then``);
 - ``prompts.jsonl``: prompts that ask for work of one's own, and that do not;
 - ``later.jsonl``: prompts that ask what there is to be done, and that look like it; wishes for the
-  next session, and for an event or a day;
+  next session, and for an event or a day, and requests and statements that look like these;
 - the cases of ``bench/memtier_bench/corrections/work.yaml`` of even number;
 - judgement sets (`--judged`, folders with `work.yaml`, `silence.yaml` and the like).
 
@@ -40,6 +40,7 @@ FOLDER: Final = ROOT / "scripts" / "dialogue_acts"
 OWN: Final = ROOT / "bench" / "memtier_bench" / "corrections" / "work.yaml"
 FILES: Final = ("turns", "software", "everyday", "trades", "prompts")
 ACTS: Final[tuple[Act, ...]] = get_args(Act)
+LATER: Final = ("intention", "due", "session")  # learned from `later.jsonl`, too
 PENALTIES: Final = {"work": 0.01}  # of any other act
 PENALTY: Final = 0.001
 ELSEWHERE: Final = 0.3  # weight of what was said where nothing was corrected
@@ -133,7 +134,8 @@ def weights_of(rows: Sequence[Row]) -> Table:
         if row.act.endswith("prompt"):
             weights[number, intention] = 1.0 if row.file == "later" else ELSEWHERE
             weights[number, work] = float(row.file == "prompts")
-            weights[number, due] = 1.0 if row.file == "later" else ELSEWHERE
+            looks_due = row.file == "later" and row.act != "request prompt"
+            weights[number, due] = 1.0 if looks_due else ELSEWHERE
         elif row.act == "statement":
             weights[number, intention] = ELSEWHERE / 3
         else:
@@ -241,7 +243,7 @@ def standards(scores: Table, targets: Table, weights: Table) -> list[float]:
     least = []
     for act in range(len(ACTS)):
         is_act, weight = targets[:, act] > 0, weights[:, act] == 1.0
-        sides = [(side & weight) / np.sum(side & weight) for side in (is_act, ~is_act)]
+        sides = [(side & weight) / max(1, np.sum(side & weight)) for side in (is_act, ~is_act)]
         steps = np.arange(-3, 1.5, 0.1)
         cost = FALSE_COSTS.get(ACTS[act], 1.0)
         right = [
@@ -251,9 +253,8 @@ def standards(scores: Table, targets: Table, weights: Table) -> list[float]:
     return least
 
 
-def fit_turns(judged: Sequence[Path]) -> None:
-    """Fit and write the model of the acts; print how it does on files that it did not see."""
-    rows = [*labelled(judged)]
+def fit_turns(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the fitted model of each act; print how it does on files that it did not see."""
     names, design = read_features(rows)
     targets, weights = targets_of(rows), weights_of(rows)
     files = np.array([row.file for row in rows])
@@ -279,7 +280,7 @@ def fit_turns(judged: Sequence[Path]) -> None:
             "weights": named,
             "vector": column[len(names) : -1],
         }
-    write(document)
+    return document
 
 
 def score_unseen(design: Design, targets: Table, weights: Table, folds: NDArray[np.int64]) -> Table:
@@ -316,7 +317,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--judged", type=Path, nargs="*", default=())
     options = parser.parse_args()
-    fit_turns(options.judged)
+    rows = [*labelled(options.judged)]
+    document = fit_turns([row for row in rows if row.file != "later"])
+    later = fit_turns(rows)
+    write(document | {act: later[act] for act in LATER})
 
 
 if __name__ == "__main__":

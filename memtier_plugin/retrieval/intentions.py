@@ -69,15 +69,16 @@ def find_reminders(
         near: how likely a prompt is about each line, by entry (`lines_about`).
     """
     intentions = [each for each in own_words if _is_intention(each.item)]
-    if asks_what_is_due(prompt):
-        ranked, most = select_due(prompt, intentions, viewer.at), MAX_DUE
-    else:
-        waiting = (each for each in intentions if not _is_echo(each.item, viewer.at, by))
-        still_open = [each for each in waiting if is_open(reader, each.item, by.run)]
-        opens = opens_session(reader, viewer, by.session, by.idle)
-        ranked = select_intentions(still_open, near, viewer.at.date(), opens=opens)
-        most = MAX_REMINDERS
-    return [hit.with_note(NOTE) for hit in read_hits(reader, ranked[:most], viewer, {})]
+    asked = asks_what_is_due(prompt)
+    due = select_due(prompt, intentions, viewer.at) if asked else []
+    waiting = (each for each in intentions if not _is_echo(each.item, viewer.at, by))
+    still_open = [each for each in waiting if is_open(reader, each.item, by.run)]
+    opens = opens_session(reader, viewer, by.session, by.idle)
+    come = select_intentions(still_open, near, viewer.at.date(), opens=opens)
+    rows = {row for row, *_ in due}
+    ranked = [*due, *(each for each in come if each[0] not in rows)]
+    hits = read_hits(reader, ranked[: MAX_DUE if asked else MAX_REMINDERS], viewer, {})
+    return [hit.with_note(NOTE) for hit in hits]
 
 
 def lines_about(hits: Iterable[Hit], lines: int) -> dict[str, float]:

@@ -274,3 +274,11 @@ def test_todo_says_that_nothing_is_kept(home: Path, capsys: pytest.CaptureFixtur
     write_config(home, {"facts": {"intentions": True}})
     main(["--home", str(home), "--project", "q", "todo"], standalone_mode=False)
     assert capsys.readouterr().out == "Nothing to do.\n"
+
+
+def test_what_waits_comes_beside_what_is_due(home: Path) -> None:
+    """A question about what is due hides nothing that waits for the session."""
+    wish = "Next time we talk, ask me how the inspection went."
+    with MemTier.open(home, "p", "a") as memory:
+        say(memory, wish)
+        assert first(memory, "What is due this week?") == [wish]
