@@ -12,7 +12,7 @@ from memtier_plugin.core.events import RecallEvent, RejectEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import CORRECTED, INJECTING, INTENDED, Fact
 from memtier_plugin.facts.views import list_facts
-from memtier_plugin.retrieval.intentions import is_open, read_due
+from memtier_plugin.retrieval.intentions import find_due, is_open
 from memtier_plugin.retrieval.visibility import Asker
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Actor
@@ -82,7 +82,7 @@ def list_todo(reader: Reader, viewer: Asker | None) -> list[TodoView]:
     views = [
         TodoView(
             fact,
-            read_due(fact.text, (fact.valid_from or fact.timestamp).date()),
+            find_due(fact),
             not is_open(reader, fact),
         )
         for fact in reversed(facts)

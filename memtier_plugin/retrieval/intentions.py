@@ -34,11 +34,11 @@ _MAX_CHARS: Final = 600  # of a prompt
 _AHEAD: Final = timedelta(days=3)  # before a day, when it is brought up by itself
 _AFTER: Final = timedelta(days=7)  # after it, when it is too late to
 _SOON: Final = timedelta(days=14)  # what is due at least, whatever time is named
-# What speaks for an event: the idf of the prompt's words in the line.  One seldom word does in a
-# line like the prompt, two in any.  In a small store, a word that few lines have has little idf.
-_SELDOM: Final = 3.0
+# What shows that a prompt is about a line: the summed idf of the words they share.  One rare word
+# is enough if the two are similar, two otherwise.  In a small store even rare words have a low idf.
+_RARE: Final = 3.0
 _TWO_WORDS: Final = 1.8  # times that
-_FEW: Final = 1 / 8  # of the lines have a seldom word
+_FEW: Final = 1 / 8  # of the lines have a rare word
 _LIKE: Final = 0.3  # the cosine
 _BY_ITSELF: Final = 0.5  # how likely a reminder is that waits for no event
 
@@ -66,7 +66,7 @@ def find_reminders(
     """Return what a user is to be reminded of before a prompt, the likeliest first.
 
     Args:
-        near: how likely a prompt is about each line, by entry (`lines_about`).
+        near: by entry, how likely the prompt is about it (`lines_about`).
     """
     intentions = [each for each in own_words if _is_intention(each.item)]
     asked = asks_what_is_due(prompt)
@@ -82,19 +82,19 @@ def find_reminders(
 
 
 def lines_about(hits: Iterable[Hit], lines: int) -> dict[str, float]:
-    """Return, by entry, how likely a prompt is about it; those that it is not about are left out.
+    """Return how likely a prompt is about each entry; leave out those that it is not about.
 
     Args:
         hits: what was found, also what is not worth showing.
         lines: how many lines the store has.
     """
-    seldom, near = min(_SELDOM, math.log1p(_FEW * max(0, lines - 1))), dict[str, float]()
+    rare, near = min(_RARE, math.log1p(_FEW * max(0, lines - 1))), dict[str, float]()
     for hit in hits:
         seen = hit.evidence or Evidence()
         own = seen.matched * seen.own_coverage / (seen.coverage or 1.0)
-        if own and own >= seldom * (1.0 if seen.cosine >= _LIKE else _TWO_WORDS):
+        if own and own >= rare * (1.0 if seen.cosine >= _LIKE else _TWO_WORDS):
             for source in hit.sources:
-                near[source.entry] = max(near.get(source.entry, 0.0), own / (own + seldom))
+                near[source.entry] = max(near.get(source.entry, 0.0), own / (own + rare))
     return near
 
 
@@ -136,7 +136,7 @@ def select_due(prompt: str, intentions: Sequence[OwnWords], now: datetime) -> li
     due = [
         (days[1], each.row)
         for each in intentions
-        if (days := _due(each.item)) and today - _AFTER <= days[1] and days[0] <= last
+        if (days := find_due(each.item)) and today - _AFTER <= days[1] and days[0] <= last
     ]
     return [(row, 1.0, {DUE: 1.0}) for _, row in sorted(due)]
 
@@ -147,13 +147,13 @@ def select_intentions(
     """Return the intentions whose event, day or session has come, the likeliest first.
 
     Args:
-        near: how likely a prompt is about each line, by entry.
+        near: by entry, how likely the prompt is about it.
         opens: whether it is the first prompt of its session, or the first in a while.
     """
     ranked = list[tuple[float, int]]()
     for each in intentions:
         likely = max((near.get(source.entry, 0.0) for source in _sources(each.item)), default=0.0)
-        due = _due(each.item) if opens else None
+        due = find_due(each.item) if opens else None
         is_due = due and due[0] - _AHEAD <= today <= due[1] + _AFTER
         if is_due or (opens and waits_for_session(each.item.text)):
             likely = max(likely, _BY_ITSELF)
@@ -163,7 +163,8 @@ def select_intentions(
     return [(row, score, {REMINDS: round(score, 4)}) for score, row in ranked]
 
 
-def _due(item: Entry | Fact) -> Period | None:
+def find_due(item: Entry | Fact) -> Period | None:
+    """Return the first future period that an intention named when it was said."""
     return read_due(item.text, _said(item).date())
 
 
@@ -175,6 +176,6 @@ def waits_for_session(text: str) -> bool:
 
 @lru_cache(256)
 def read_due(text: str, day: date) -> Period | None:
-    """Return the first days to come that a text names, as seen from a day."""
+    """Return the first period that a text names and that is not over on a day."""
     dates = read_dates(text, day, lambda mention: "future")
     return next((d.period for d in dates if d.period and d.period[1] >= day), None)

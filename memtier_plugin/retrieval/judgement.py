@@ -330,7 +330,7 @@ class Judge:
         bar = block_bar(ASKED_LEVEL, evidence) if asking else 0.0
         if kinds.silence:
             judged = refuse_all(hits, "talk", kinds.silence)
-            return judged if asking else judged.preceded_by(self._own_words(query, None, {}))
+            return judged if asking else judged.preceded_by(self._own_words(query, None, (), 0))
         if kinds.is_empty:
             why = "the prompt means this conversation alone" if hits else ""
             judged = refuse_all(hits, "follow_up", why)
@@ -350,13 +350,13 @@ class Judge:
             first = self._standing_lines(query) if kinds.task else []
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
             judged = leave_out_closed(self._store.reader(), judged)
-        own_words = self._own_words(query, vector, lines_about(hits, evidence.items))
+        own_words = self._own_words(query, vector, hits, evidence.items)
         first = [*self._working_memory(query, vague=vague), *others(own_words, first)]
         judged = leave_out_same(own_words, judged)
         return judged.preceded_by([*own_words, *first])
 
     def _own_words(
-        self, query: Query, vector: QueryVector | None, near: Mapping[str, float]
+        self, query: Query, vector: QueryVector | None, hits: Sequence[Hit], lines: int
     ) -> list[Hit]:
         """Return what a user is to be reminded of, and the rules set for a like request."""
         kept, kinds, first = self._settings.facts, query.resolved_kinds, list[Hit]()
@@ -367,6 +367,7 @@ class Judge:
                 return []
             if kept.intentions:
                 by = Moment(request.session_id or "", request.run_id or "", self._idle)
+                near = lines_about(hits, lines)
                 first += find_reminders(reader, viewer, query.search_text, own_words, by, near)
             asks = query.text.rstrip().endswith(("?", "？"))
             if kept.corrections and not (asks or kinds.silence or kinds.is_empty):
@@ -408,8 +409,7 @@ class Judge:
 
     def _working_memory(self, query: Query, *, vague: bool) -> list[Hit]:
         """Return the summary of the prompt's own session, if it needs it and does not show it."""
-        viewer, request = query.viewer, query.request
-        session, shown = request.session_id, request.shown
+        viewer, session, shown = query.viewer, query.request.session_id, query.request.shown
         if not session or not self._settings.summaries.working:
             return []
         with suppress(DeadlineExceeded), self._store.deadline(query.until):
@@ -421,11 +421,11 @@ class Judge:
                 or self._already_shown.find_shown(query.request, [hit])
             ):
                 return []
+            if vague:
+                return [hit.with_note(NOTE)]
             resumed = shown is None and opens_session(reader, viewer, session, self._idle)
-            if vague or (
-                is_left_behind(hit, resumed=resumed)
-                and not self._already_shown.was_injected(session, hit.id)
-            ):
+            injected = self._already_shown.was_injected(session, hit.id)
+            if is_left_behind(hit, resumed=resumed) and not injected:
                 return [hit.with_note(NOTE)]
         return []
 
