@@ -7,7 +7,7 @@ Each step takes the frozen record of the step before it and returns the next: `Q
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
 from functools import cached_property, partial
@@ -419,8 +419,25 @@ class Recaller:
             return text if len(text) <= size + SPARED_CHARS else select(text, size=size)
 
         plan = BlockPlan(judged.hits, k, budget, excerpt, _TRIES * k, guarded)
-        marker = self.workspace and self.workspace.marker()
-        return replace(plan, mark=marker.mark) if marker else plan
+        return replace(plan, mark=self._mark_for(judged.added)) if self.workspace else plan
+
+    def _mark_for(self, added: Sequence[Hit]) -> Callable[[Hit, str], Hit]:
+        """Return what notes on a line that its workspace no longer has what it names.
+
+        On a rule, it notes that the workspace's own instructions outrank it.
+        """
+        marker, instructions = None, ""
+        if self.workspace:
+            marker = self.workspace.marker()
+            if any(SIGNAL in hit.signals for hit in added):
+                instructions = self.workspace.instructions()
+
+        def mark(hit: Hit, text: str) -> Hit:
+            if instructions and SIGNAL in hit.signals:
+                hit = hit.with_note(f"unless {instructions} says otherwise")
+            return marker.mark(hit, text) if marker else hit
+
+        return mark
 
     def _pack(self, plan: RecallPlan, recall_id: str, started: float) -> Recall:
         packing, result = time.monotonic(), plan.result

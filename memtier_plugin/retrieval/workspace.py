@@ -22,6 +22,8 @@ from memtier_plugin.text.code_names import CodeName, find_code_names
 _MOST_MARKS: Final = 3  # of a line
 _MOST_SECONDS: Final = 0.004  # of CPU time of a recall that may go into marks
 _MOST_WORKSPACES: Final = 8  # of a process
+# Files of instructions that hosts put before their agent, whole and without MemTier.
+_INSTRUCTIONS: Final = ("CLAUDE.md", ".claude/CLAUDE.md", "AGENTS.md", "GEMINI.md")
 # What a note may quote of a repository: a name, not a sentence that somebody made one of.
 _PLAIN: Final = regex.compile(r"[\w@.][\w@./:+-]*(?: [\w@./:+-]+){0,2}")
 _MOST_CHARS: Final = 120  # of such a name
@@ -54,6 +56,11 @@ class Workspace:
     def refresh_soon(self) -> None:
         """Do so in the background."""
         threading.Thread(target=self.refresh, name="memtier-workspace", daemon=True).start()
+
+    def instructions(self) -> str:
+        """Return which file tells an agent how to work here; an empty name if none does."""
+        names = (name for name in _INSTRUCTIONS if (self.folder / name).is_file())
+        return next(names, "")
 
     def marker(self) -> Marker | None:
         """Return what marks the lines of one recall; None as long as nothing is known."""
