@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 from memtier_plugin.credit.verdict import SAMPLES, SEED, interval_bounds, resample_means
@@ -66,6 +67,20 @@ def grouped_interval(
     drawn = np.random.default_rng(seed).integers(len(groups), size=(samples, len(groups)))
     low, high = interval_bounds(sums[drawn].sum(1) / counts[drawn].sum(1))
     return low, high
+
+
+def named_mean(values: Sequence[tuple[str, float | None]], seed: int = SEED) -> list[float] | None:
+    """Return the mean of values with its interval, groups resampled; None where nothing counts.
+
+    Args:
+        values: each with the name of its group, those of a group together.
+    """
+    counted = [(name, float(value)) for name, value in values if value is not None]
+    if not counted:
+        return None
+    groups = [[v for _, v in group] for _, group in groupby(counted, key=lambda pair: pair[0])]
+    average = math.fsum(value for _, value in counted) / len(counted)
+    return [round(value, 4) for value in (average, *grouped_interval(groups, seed=seed))]
 
 
 def roc_area(labelled: Sequence[tuple[float, bool]]) -> tuple[float, float, float]:

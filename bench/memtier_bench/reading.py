@@ -46,6 +46,7 @@ class ReaderModel:
         key_env: str | None = None,
         instruction: str = _INSTRUCTION,
         replies: Path | None = None,
+        most_tokens: int = _MAX_ANSWER_TOKENS,
     ) -> None:
         """Connect to an endpoint.
 
@@ -54,6 +55,7 @@ class ReaderModel:
             key_env: the environment variable that holds its key, if it needs one.
             instruction: the system prompt.
             replies: a file of JSON lines that keeps each reply, made if there is none.
+            most_tokens: of an answer.
 
         Raises:
             Unsupported: the address is invalid.
@@ -64,6 +66,7 @@ class ReaderModel:
             raise Unsupported(f"--reader {base_url!r}: {error}") from None
         self.model = model
         self.instruction = instruction
+        self.most_tokens = most_tokens
         self.endpoint = Endpoint(base_url=address, key_env=key_env or "none", timeout_s=_SECONDS)
         self._client = EndpointClient(self.endpoint)
         self._file = replies
@@ -76,7 +79,7 @@ class ReaderModel:
             "endpoint": self.endpoint.base_url,
             "instruction": self.instruction,
             "temperature": 0,
-            "most_answer_tokens": _MAX_ANSWER_TOKENS,
+            "most_answer_tokens": self.most_tokens,
         }
 
     def settings_for(self, setting: str) -> dict[str, Any]:
@@ -105,14 +108,21 @@ class ReaderModel:
             EndpointError: the endpoint does not answer.
         """
         today = f"Today is {question.at:%A, %d %B %Y}.\n" if question.at else ""
-        question_part = f"{today}Question: {question.text}\nAnswer:"
-        same = f"{block.replace(recall_id, '') if recall_id else block}\n{question_part}"
+        reply = self.reply(f"{today}Question: {question.text}\nAnswer:", block, recall_id)
+        return judge_answer(expected=question.answer or "", **reply)
+
+    def reply(self, prompt: str, block: str, recall_id: str = "") -> dict[str, Any]:
+        """Return what the model says to a prompt below a block, by the names of `judge_answer`.
+
+        Args, Raises: as for `answer`.
+        """
+        same = f"{block.replace(recall_id, '') if recall_id else block}\n{prompt}"
         key = sha256("\0".join((self.model, self.instruction, same)).encode()).hexdigest()
         reply = self._replies.get(key)
         if reply is None:
-            reply = self._ask(f"{block}\n{question_part}" if block else question_part)
+            reply = self._ask(f"{block}\n{prompt}" if block else prompt)
             self._keep(key, reply)
-        return judge_answer(expected=question.answer or "", **reply)
+        return reply
 
     def _ask(self, prompt: str) -> dict[str, Any]:
         """Return a reply with its tokens and seconds, by the names of `judge_answer`."""
@@ -121,7 +131,7 @@ class ReaderModel:
             {"role": "user", "content": prompt},
         ]
         started = time.perf_counter()
-        reply = self._client.chat(self.model, messages, max_tokens=_MAX_ANSWER_TOKENS)
+        reply = self._client.chat(self.model, messages, max_tokens=self.most_tokens)
         return {
             "answer": reply.text,
             "prompt_tokens": reply.prompt_tokens,

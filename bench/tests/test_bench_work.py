@@ -10,11 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from memtier_bench.intervals import grouped_interval
+from memtier_bench.reading import ReaderModel
+from memtier_bench.work.obedience import keeps_rule
 from memtier_bench.work.play import AskedProbe, ProjectPlayer, ShownLine
 from memtier_bench.work.projects import SETS, WorkProbe, load_projects
 from memtier_bench.work.run import MEMTIER, judge_probe, list_arms, run_work
 from memtier_plugin.cli.main import main
 from memtier_plugin.core.errors import ImportFileError, Unsupported
+from tests.loopback import Loopback
 
 PROJECT = """\
 projects:
@@ -173,6 +176,57 @@ def test_the_command(project: Path, tmp_path: Path) -> None:
     assert [*json.loads(files[0].read_text("utf-8"))["arms"]] == [MEMTIER, "nothing"]
     assert "| memtier | 0.667 " in files[1].read_text("utf-8")
     assert "misled" in files[2].read_text("utf-8")
+
+
+CORRECTED = """\
+projects:
+  - name: larkspur
+    sessions:
+      - day: 2026-03-02
+        agent: main
+        turns:
+          - {user: "Add the date library."}
+          - {assistant: "Done: yarn add dayjs."}
+          - {user: "No, never use yarn here. Use pnpm."}
+          - {assistant: "Understood."}
+    probes:
+      - {day: 2026-03-16, agent: main, kind: correction, needs: ["Use pnpm"],
+         prompt: "Install lodash for the reports page.", keeps: ["pnpm add|pnpm i"],
+         breaks: ["yarn add"]}
+      - {day: 2026-03-16, agent: main, kind: unlike, misleads: ["yarn"],
+         prompt: "Which painter made the Night Watch?"}
+"""
+
+
+def test_whether_a_model_keeps_the_rules(tmp_path: Path) -> None:
+    """A model that does what it reads keeps a rule where its block has it, and not without one."""
+    file = tmp_path / "corrected.yaml"
+    file.write_text(CORRECTED, "utf-8")
+    with Loopback() as server:
+        server.answers(
+            lambda body: (
+                "PNPM add lodash"
+                if "Use pnpm" in body["messages"][-1]["content"]
+                else "yarn add lodash"
+            )
+        )
+        reader = ReaderModel(server.base_url, "m")
+        report = run_work(str(file), arms=["no-corrections"], reader=reader)
+        assert server.count("/chat/completions") == 4  # one probe says what keeps its rule
+    kept = {arm: row["kept"][0] for arm, row in report["obedience"]["arms"].items()}
+    assert kept == {MEMTIER: 1, "bm25": 0, "nothing": 0, "rule": 1}
+    assert report["obedience"]["probes"] == 1
+
+
+def test_what_keeps_a_rule() -> None:
+    """An answer has one alternative of each thing that it must have, and nothing forbidden."""
+    probe = WorkProbe.from_json(
+        {"day": "2026-03-16", "agent": "main", "kind": "correction", "prompt": "?"}
+        | {"keeps": ["pnpm|bun", "cents"], "breaks": ["yarn"]}
+    )
+    assert keeps_rule(probe, "Bun: 5 Cents")
+    assert not keeps_rule(probe, "pnpm")
+    assert not keeps_rule(probe, "not Yarn but pnpm, cents")
 
 
 @pytest.mark.parametrize("name", [*SETS])

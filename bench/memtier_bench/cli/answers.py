@@ -80,7 +80,7 @@ def open_reader(
 
     Args:
         name: None for no model.
-        options: of `ReaderModel`, its instruction and its file of replies.
+        options: of `ReaderModel`, from its instruction on.
     """
     from memtier_bench.local_model import MODEL, fetch_model, serve_model
     from memtier_bench.reading import ReaderModel

@@ -43,7 +43,8 @@ class WorkSession(Record, frozen=True):
 class WorkProbe(Record, frozen=True):
     """A prompt, what its block must have, and what it must not have unmarked.
 
-    A bar stands between alternatives of a need.
+    A bar stands between alternatives of a need.  An answer that keeps the user's rule has all of
+    ``keeps``, which may have such bars, and nothing of ``breaks``.
     """
 
     day: date
@@ -52,6 +53,8 @@ class WorkProbe(Record, frozen=True):
     prompt: str
     needs: tuple[str, ...] = ()
     misleads: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
+    breaks: tuple[str, ...] = ()
 
 
 class WorkProject(Record, frozen=True):

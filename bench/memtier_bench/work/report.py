@@ -24,6 +24,7 @@ def work_view(report: Report) -> list[Section]:
         "bm25-full all that a block may have"
     )
     tables = [*_share_tables(report), _tokens_table(report), _differences_table(report)]
+    tables += [_obedience_table(report)] if report["obedience"] else []
     return [head, *tables, *report["failures"]]
 
 
@@ -53,6 +54,16 @@ def _differences_table(report: Report) -> ReportTable:
     table = ReportTable(("memtier minus", *_TITLES), title="On the same probes")
     for name, row in report["differences"].items():
         table.add_row(name, *(_format(row[figure], "+.3f") for figure in _TITLES))
+    return table
+
+
+def _obedience_table(report: Report) -> ReportTable:
+    obedience = report["obedience"]
+    model, probes = obedience["reader"]["model"], obedience["probes"]
+    title = f"Whether {model} keeps the rule, by {probes} answers of each arm"
+    table = ReportTable(("arm", "kept", "prompt tokens"), title=title)
+    for name, row in obedience["arms"].items():
+        table.add_row(name, _format(row["kept"]), f"{row['prompt_tokens']:.0f}")
     return table
 
 

@@ -13,14 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import memtier_plugin
-from memtier_bench.intervals import grouped_interval
+from memtier_bench.intervals import named_mean
 from memtier_bench.metrics import mean, percentile
 from memtier_bench.progress import Progress, no_progress
+from memtier_bench.reading import ReaderModel
+from memtier_bench.work.obedience import measure_obedience
 from memtier_bench.work.play import AskedProbe, ProjectPlayer, ShownLine, read_lines
 from memtier_bench.work.projects import SETS, ProbeKind, WorkProject, load_projects
 from memtier_plugin.core.errors import Unsupported
@@ -78,6 +79,7 @@ def run_work(
     seed: int = SEED,
     overrides: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    reader: ReaderModel | None = None,
 ) -> dict[str, Any]:
     """Play projects and judge the blocks of their probes under each arm; return a JSON report.
 
@@ -87,8 +89,10 @@ def run_work(
         failures: the maximum of MemTier's failures reported; none of ``held``.
         seed: of the resampled projects.
         overrides: settings of every arm, by dotted key.
+        reader: does what probes ask, and is held against the rules for that.
 
     Raises:
+        EndpointError: the reader does not answer.
         ImportFileError: the file is missing or malformed; names file, line and remedy.
         Unsupported: there is no such arm, or failures of ``held`` are wanted.
         SettingsError: an override is not a setting.
@@ -101,9 +105,12 @@ def run_work(
         raise Unsupported("the failures of `held` are not shown: develop on `--set tune`")
     projects = load_projects(SETS.get(chosen) or Path(chosen))
     played = {name: known[name] for name in wanted if name not in BASELINES}
-    outcomes, settings = _play_all(projects, played, overrides or {}, progress or no_progress)
+    tell = progress or no_progress
+    outcomes, settings = _play_all(projects, played, overrides or {}, tell)
     asked = [each.asked for each in outcomes[MEMTIER]]
     outcomes |= _baselines(asked, settings["retrieval.token_budget"])
+    blocks = {name: [o.lines for o in outcomes[name]] for name in (MEMTIER, "bm25", "nothing")}
+    obeyed = measure_obedience(asked, blocks, reader, seed, tell) if reader else None
     differences = {n: _differences(outcomes[MEMTIER], outcomes[n], seed) for n in wanted}
     del differences[MEMTIER]
     return {
@@ -117,6 +124,7 @@ def run_work(
         "facts": "extracted",
         "arms": {name: _by_kind(outcomes[name], seed) for name in wanted},
         "differences": differences,
+        "obedience": obeyed,
         "failures": [_describe(each) for each in outcomes[MEMTIER] if not each.right][:failures],
         "version": memtier_plugin.__version__,
         "settings": settings,
@@ -208,8 +216,8 @@ def _by_kind(outcomes: Sequence[ProbeOutcome], seed: int) -> dict[str, Any]:
     return {
         name: {
             "probes": len(group),
-            **{f: _share([(o.project, getattr(o, f)) for o in group], seed) for f in FIGURES},
-            "silent": _share([(o.project, not o.lines) for o in group], seed),
+            **{f: named_mean([(o.project, getattr(o, f)) for o in group], seed) for f in FIGURES},
+            "silent": named_mean([(o.project, not o.lines) for o in group], seed),
             "tokens": {
                 "p50": percentile([o.tokens for o in group], 0.5),
                 "mean": round(mean([o.tokens for o in group]), 1),
@@ -230,18 +238,8 @@ def _differences(
             for o, t in zip(ours, theirs, strict=True)
         ]
         values = [(p, a - b) for p, a, b in pairs if a is not None]
-        changes[figure] = _share(values, seed)
+        changes[figure] = named_mean(values, seed)
     return changes
-
-
-def _share(values: Sequence[tuple[str, float | None]], seed: int) -> list[float] | None:
-    """Return the mean of values by project, and its interval; None where nothing counts."""
-    counted = [(project, float(value)) for project, value in values if value is not None]
-    if not counted:
-        return None
-    groups = [[v for _, v in group] for _, group in groupby(counted, key=lambda pair: pair[0])]
-    average = mean([value for _, value in counted])
-    return [round(value, 4) for value in (average, *grouped_interval(groups, seed=seed))]
 
 
 def _question_figures(outcome: ProbeOutcome) -> dict[str, Any]:
