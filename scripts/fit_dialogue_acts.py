@@ -6,6 +6,7 @@ It learns from turns written for it, none of them anybody's (``scripts/dialogue_
   assistant's turn, with the request and the deed that it answers, and prompts for which it matters
   (``then``);
 - ``prompts.jsonl``: prompts that ask for work of one's own, and that do not;
+- ``again.jsonl``: corrections that say that they were made before, and that only look like it;
 - ``later.jsonl``: prompts that ask what there is to be done, and that look like it; wishes for the
   next session, and for an event or a day, and requests and statements that look like these;
 - the cases of ``bench/memtier_bench/corrections/work.yaml`` of even number;
@@ -40,7 +41,11 @@ FOLDER: Final = ROOT / "scripts" / "dialogue_acts"
 OWN: Final = ROOT / "bench" / "memtier_bench" / "corrections" / "work.yaml"
 FILES: Final = ("turns", "software", "everyday", "trades", "prompts")
 ACTS: Final[tuple[Act, ...]] = get_args(Act)
-LATER: Final = ("intention", "due", "session")  # learned from `later.jsonl`, too
+# Acts that are learned from a file of their own, too; it changes no other act.
+MORE: Final[Mapping[str, tuple[Act, ...]]] = {
+    "later": ("intention", "due", "session"),
+    "again": ("again",),
+}
 PENALTIES: Final = {"work": 0.01}  # of any other act
 PENALTY: Final = 0.001
 ELSEWHERE: Final = 0.3  # weight of what was said where nothing was corrected
@@ -109,9 +114,9 @@ def labelled(judged: Sequence[Path]) -> Iterator[Row]:
         yield Row(text, "other prompt", "silent")
     for sentence in (*own_sentences(), *(s for f in judged for s in judged_sentences(f))):
         yield Row(sentence.text, "statement", "statements")
-    for case in read_lines("later"):
-        is_prompt = case["act"] in ("due", "other", "request")
-        yield Row(case["text"], f"{case['act']} prompt" if is_prompt else case["act"], "later")
+    for file, case in ((more, case) for more in MORE for case in read_lines(more)):
+        is_prompt = file == "later" and case["act"] in ("due", "other", "request")
+        yield Row(case["text"], f"{case['act']} prompt" if is_prompt else case["act"], file)
 
 
 def silent(judged: Sequence[Path]) -> list[str]:
@@ -129,7 +134,8 @@ def weights_of(rows: Sequence[Row]) -> Table:
     intention waits for a session.
     """
     weights = np.zeros((len(rows), len(ACTS)))
-    work, intention, due, session = map(ACTS.index, ("work", "intention", "due", "session"))
+    names: tuple[Act, ...] = ("work", "intention", "due", "session", "again")
+    work, intention, due, session, again = map(ACTS.index, names)
     for number, row in enumerate(rows):
         if row.act.endswith("prompt"):
             weights[number, intention] = 1.0 if row.file == "later" else ELSEWHERE
@@ -139,10 +145,11 @@ def weights_of(rows: Sequence[Row]) -> Table:
         elif row.act == "statement":
             weights[number, intention] = ELSEWHERE / 3
         else:
-            weights[number] = float(row.file != "later")  # whose wishes correct nobody
+            weights[number] = float(row.file not in MORE)
             weights[number, [work, due]] = 0.0
-            weights[number, intention] = 1.0
+            weights[number, intention] = float(row.file != "again")
             weights[number, session] = float(row.act in ("intention", "session"))
+            weights[number, again] = 1.0 if row.file == "again" else ELSEWHERE
     return weights
 
 
@@ -318,9 +325,11 @@ def main() -> None:
     parser.add_argument("--judged", type=Path, nargs="*", default=())
     options = parser.parse_args()
     rows = [*labelled(options.judged)]
-    document = fit_turns([row for row in rows if row.file != "later"])
-    later = fit_turns(rows)
-    write(document | {act: later[act] for act in LATER})
+    document = fit_turns([row for row in rows if row.file not in MORE])
+    for name, acts in MORE.items():
+        fitted = fit_turns([row for row in rows if row.file == name or row.file not in MORE])
+        document |= {act: fitted[act] for act in acts}
+    write(document)
 
 
 if __name__ == "__main__":

@@ -228,7 +228,7 @@ def todo_view(document: Document, config: Path) -> RenderableType:
 
 
 def rules_view(document: Document) -> RenderableType:
-    """Render rules with who set each, and how often it was said and shown."""
+    """Render rules with who set each, how often it was said and shown, and again after that."""
     rows = (
         (
             rule["date"][:10],
@@ -237,10 +237,11 @@ def rules_view(document: Document) -> RenderableType:
             rule["who"],
             str(rule["times"]),
             str(rule["shown"]),
+            str(rule["again"] or ""),
         )
         for rule in document["rules"]
     )
-    names = ("date", "id", "rule", "from", "said", "shown")
+    names = ("date", "id", "rule", "from", "said", "shown", "yet again")
     return views.table_view(names, rows, wide=["rule"], nothing="No rules yet.")
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from typing import Any, Final, Literal
 
 from memtier_plugin.core.errors import NotFound
 from memtier_plugin.core.events import RecallEvent, RejectEvent
 from memtier_plugin.core.formats import to_iso
-from memtier_plugin.core.records import CORRECTED, INJECTING, INTENDED, Fact
+from memtier_plugin.core.records import CORRECTED, INJECTING, INTENDED, Entry, Fact
 from memtier_plugin.facts.views import list_facts
+from memtier_plugin.retrieval.corrections import repeated_rule
 from memtier_plugin.retrieval.intentions import find_due, is_open
 from memtier_plugin.retrieval.visibility import Asker
 from memtier_plugin.storage.readers import Reader
@@ -24,11 +26,12 @@ _RECALLS: Final = 10_000  # the newest, of which those that showed a rule are co
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """A rule in force, how often it was said and how often shown."""
+    """A rule in force, how often it was said and shown, and said again though it had been shown."""
 
     fact: Fact
     times: int
     shown: int
+    again: int
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -41,6 +44,7 @@ class RuleView:
             "personal": fact.personal,
             "times": self.times,
             "shown": self.shown,
+            "again": self.again,
         }
 
 
@@ -48,11 +52,45 @@ def list_rules(reader: Reader, viewer: Asker | None) -> list[RuleView]:
     """Return the rules that a viewer may see and that hold, newest first."""
     rules = [view.fact for view in list_facts(reader, viewer) if view.fact.relation == CORRECTED]
     shown: Counter[str] = Counter()
+    first_shown: dict[tuple[str, str | None], datetime] = {}  # by rule and session
     for event in reader.events([RecallEvent.KIND], newest=_RECALLS) if rules else ():
         recall = RecallEvent.of(event)
         if recall.purpose in INJECTING:
-            shown.update(ranked.item for ranked in recall.injected)
-    return [RuleView(rule, len(reader.sources(rule.id)), shown[rule.id]) for rule in rules[::-1]]
+            items = [ranked.item for ranked in recall.injected]
+            shown.update(items)
+            for item in items:
+                known = first_shown.setdefault((item, recall.session_id), event.timestamp)
+                first_shown[item, recall.session_id] = min(known, event.timestamp)
+    said_again = _count_repeats(reader, rules, first_shown)
+    return [
+        RuleView(rule, len(reader.sources(rule.id)), shown[rule.id], said_again[rule.id])
+        for rule in rules[::-1]
+    ]
+
+
+def _count_repeats(
+    reader: Reader, rules: Sequence[Fact], first_shown: Mapping[tuple[str, str | None], datetime]
+) -> Counter[str]:
+    """Count, by a rule's id, the corrections that say it again in a session that had it shown.
+
+    Args:
+        first_shown: when each rule was shown, by its id and the session.
+    """
+    sources = {rule.id: [source.entry for source in reader.sources(rule.id)] for rule in rules}
+    stored = reader.items({entry for entries in sources.values() for entry in entries})
+    repeats: Counter[str] = Counter()
+    for line in (each.item for each in stored.values() if isinstance(each.item, Entry)):
+        before = [
+            rule
+            for rule in rules
+            if line.id != sources[rule.id][0]
+            and (since := first_shown.get((rule.id, line.session_id)))
+            and since < line.observed_at
+        ]
+        same = next((rule for rule in before if line.id in sources[rule.id]), None)
+        if rule := same or repeated_rule(line.content, before):
+            repeats[rule.id] += 1
+    return repeats
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from memtier_plugin.core.records import CORRECTED, OWN_WORDS, REVIEWED, Entry, Fact
 from memtier_plugin.core.results import Hit
-from memtier_plugin.retrieval.dialogue_acts import asks_for_work, sets_rule
+from memtier_plugin.retrieval.dialogue_acts import asks_for_work, odds, sets_rule
 from memtier_plugin.retrieval.floor import Judged
 from memtier_plugin.retrieval.query import QueryVector
 from memtier_plugin.retrieval.standing import stems
@@ -37,6 +37,8 @@ _REPEATED: Final = 0.5  # what each doubling of a rule's sources adds to its lik
 # What the cosines of the request, the deed and the rule's own words count, and the share of the
 # prompt's words that they have.
 _REQUEST, _DEED, _TEXT, _WORDS = 9.0, 5.0, 4.0, 2.0
+_SAME: Final = 2.0  # what a rule's likeness to a later correction counts, beside its wording
+_SAID_AGAIN: Final = -0.8  # the odds, as a logarithm, from which on it says the rule again
 
 
 class OwnWords(Struct, frozen=True):
@@ -78,13 +80,13 @@ def find_rules(
     rules = _read_rules(reader, own_words)
     prompt = prompt[:_MAX_CHARS]
     cosines = _read_cosines(reader, rules, vector) if vector else _compare_texts(prompt, rules)
-    likely = [(_odds(prompt, rule, cosines), rule) for rule in rules]
+    likely = [(_likeness(prompt, rule, cosines), rule) for rule in rules]
     likely.sort(key=lambda each: (-each[0], each[1].item.id))
     most = MAX_RULES - (len(rules) > _MANY)
     ranked = [
         (rule.row, score, {SIGNAL: round(score, 4)})
-        for odds, rule in likely[:most]
-        if odds > 0 and (score := 1 / (1 + math.exp(-odds)))
+        for likeness, rule in likely[:most]
+        if likeness > 0 and (score := 1 / (1 + math.exp(-likeness)))
     ]
     return read_hits(reader, ranked, viewer, {}) if ranked else []
 
@@ -125,6 +127,20 @@ def others(first: Sequence[Hit], hits: Iterable[Hit]) -> tuple[Hit, ...]:
     """Return the hits that rest on more than the lines of the first."""
     lines = {source.entry for hit in first for source in hit.sources}
     return tuple(hit for hit in hits if not lines.issuperset(s.entry for s in hit.sources))
+
+
+def repeated_rule(line: str, rules: Sequence[Fact]) -> Fact | None:
+    """Return which of the rules that were shown before it a user's line says again, if any."""
+    words = content(line)
+    likeness = [
+        max(0.0, cosine(unit(rule.text), unit(line)))
+        + len(words & (own := content(rule.text))) / (2 * max(1, min(len(words), len(own))))
+        for rule in rules
+    ]
+    most = max(likeness, default=0.0)
+    if not rules or odds("again", line) + _SAME * most < _SAID_AGAIN:
+        return None
+    return rules[likeness.index(most)]
 
 
 def _is_own_words(hit: Hit) -> bool:
@@ -198,7 +214,7 @@ def _compare_texts(prompt: str, rules: Sequence[Rule]) -> dict[str, float]:
     return {item: max(0.0, cosine(asked, unit(text[:_MAX_CHARS]))) for item, text in texts.items()}
 
 
-def _odds(prompt: str, rule: Rule, cosines: Mapping[str, float]) -> float:
+def _likeness(prompt: str, rule: Rule, cosines: Mapping[str, float]) -> float:
     """Return the logarithm of the odds that a rule holds before a prompt of work."""
     request, deeds, words = rule.request, rule.deeds, content(prompt)
     texts = [each.text[:_MAX_CHARS] for each in (*deeds, request, rule.item) if each]

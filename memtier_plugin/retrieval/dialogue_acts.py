@@ -21,7 +21,7 @@ from memtier_plugin.retrieval import worth
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
 from memtier_plugin.text.phrases import Words
 
-Act = Literal["rule", "withdrawal", "intention", "closing", "work", "due", "session"]
+Act = Literal["rule", "withdrawal", "intention", "closing", "work", "due", "session", "again"]
 
 MODEL: Final = Path(__file__).with_suffix(".json")
 _LONGEST: Final = 300  # characters of a turn; a longer one is about more than a way of working

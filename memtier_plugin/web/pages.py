@@ -199,7 +199,7 @@ class FactPages(PagePart):
         )
 
     def rules(self, request: Request) -> Response:
-        """Show the rules that corrections set, and how often each was shown."""
+        """Show the rules that corrections set, and whether they are kept."""
         rules = [rule.to_json() for rule in self._memory.knowledge.person.rules()]
         return self._pages.page(request, "rules.html", title="Rules", rules=rules)
 

@@ -48,6 +48,23 @@ def test_before_a_like_task(home: Path) -> None:
         assert (rule.fact.text, rule.times, rule.shown) == (RULE, 1, 2)
 
 
+def test_the_workspace_has_the_last_word(home: Path, tmp_path: Path) -> None:
+    """Where the workspace has instructions of its own, a rule says so; no other line does."""
+    empty, folder = tmp_path / "empty", tmp_path / "shop"
+    empty.mkdir()
+    (folder / ".claude").mkdir(parents=True)
+    (folder / ".claude" / "CLAUDE.md").write_text("Use bun.", "utf-8")
+    with MemTier.open(home, "p", "a") as memory:
+        record(memory, "The reports page lists lodash as a wish.", "Noted.", session="r")
+        record(memory, *CORRECTION)
+        memory.consolidate()
+    for workspace, note in ((empty, ""), (folder, "unless .claude/CLAUDE.md says otherwise")):
+        with MemTier.open(home, "p", "a", workspace=workspace) as memory:
+            shown = memory.recall(LIKE, purpose="inject", session_id=workspace.name).injected
+            assert len(shown) > 1
+            assert [hit.note for hit in shown] == [note, *[""] * (len(shown) - 1)]
+
+
 def test_without_vectors(home: Path) -> None:
     """A project without an embedding model has its rules before a like task, too."""
     with MemTier.open(home, "p", "a", {"embedding.model": "none"}) as memory:
@@ -228,3 +245,33 @@ def test_how_often_shown(home: Path) -> None:
             memory.recall(LIKE, purpose=purpose, session_id="later")
         [rule] = memory.knowledge.person.rules()
         assert (rule.times, rule.shown) == (1, 2)
+
+
+@each_case(
+    ("later", "again"),
+    [
+        ("Yarn again! I told you: pnpm.", 1),
+        ("Don't put build tools among the dependencies.", 0),
+        ("Thanks, the page looks good.", 0),
+    ],
+)
+def test_a_rule_is_said_again(home: Path, later: str, again: int) -> None:
+    """Where a user repeats a rule that the run had before it, the list of rules says so."""
+    with MemTier.open(home, f"p{len(later)}", "a") as memory:
+        record(memory, *CORRECTION)
+        memory.consolidate()
+        assert block(memory, LIKE)[:1] == [RULE]
+        record(memory, LIKE, "Done: yarn add lodash.", later, "Sorry.", session="new")
+        memory.consolidate()
+        counts = {rule.fact.text: rule.again for rule in memory.knowledge.person.rules()}
+        assert counts.pop(RULE) == again
+        assert not any(counts.values())
+
+
+def test_elsewhere_nothing_is_said_again(home: Path) -> None:
+    """A rule that is repeated where nobody had been shown it was not ignored."""
+    with MemTier.open(home, "p", "a") as memory:
+        record(memory, *CORRECTION)
+        record(memory, LIKE, "Done: yarn add lodash.", RULE, "Sorry.", session="t")
+        memory.consolidate()
+        assert [(rule.times, rule.again) for rule in memory.knowledge.person.rules()] == [(2, 0)]
