@@ -44,6 +44,7 @@ model: .venv/.model
 
 test-model: .venv/.model # minutes, on a core with nothing else to do
 	$(BIN)/memtier bench model --fetch-only
+	$(BIN)/python scripts/install_runtimes.py
 	$(BIN)/pytest -m model -n 0 -s bench/tests tests
 
 # The real hosts, in a folder that is kept: TEST_MEMTIER_RUNTIMES, else ~/.cache/memtier-runtimes.
@@ -55,7 +56,7 @@ test-runtimes: .venv/.dev
 # Goes on where it was stopped; `make clean` forgets what is done.
 test-runtimes-all: .venv/.dev
 	$(BIN)/python scripts/install_runtimes.py --all
-	TEST_MEMTIER_DONE=.venv/runtimes-done $(BIN)/pytest -m runtime tests/runtimes
+	TEST_MEMTIER_DONE=.venv/runtimes-done $(BIN)/pytest -m "runtime and not model" tests/runtimes
 
 test-peers: .venv/.dev # other memories, in a folder that is kept: TEST_MEMTIER_PEERS, else ~/.cache/memtier-peers
 	$(BIN)/pytest -m runtime -n 0 bench/tests/test_bench_peers.py
