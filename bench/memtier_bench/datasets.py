@@ -1,4 +1,4 @@
-"""Load LoCoMo, BEAM, LongMemEval and sets in our own JSON format.
+"""Load LoCoMo, BEAM, LongMemEval, judgement sets and sets in our own JSON format.
 
 LoCoMo (Maharana et al. 2024), BEAM (Tavakoli et al. 2026) and LongMemEval (Wu et al. 2025) are read
 from the files their authors publish; any other set of conversations from the JSON format described
@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
+from memtier_bench.currency_cases import read_currency_cases
 from memtier_plugin.core.errors import ImportFileError, Unsupported
 from memtier_plugin.core.records import Message, Role
 from memtier_plugin.ingest.messages import ImportedMessage, Session
@@ -131,6 +132,7 @@ def load_dataset(
     Args:
         name: one of `LOADERS`.
         path: LoCoMo and LongMemEval: the JSON file. BEAM: the folder that holds `N/chat.json`.
+            A judgement set: its folder.
         answered: keep a question without gold turns if it has an answer to compare with.
         unanswerable: keep also those that nothing answers; a data set without them has none.
 
@@ -143,7 +145,7 @@ def load_dataset(
     if answered and name == "beam":
         raise Unsupported(
             "beam has no short answers to compare with (its authors grade by rubrics and a judge); "
-            "a reader can be measured on: locomo, longmemeval"
+            "a reader can be measured on: locomo, longmemeval, judgement"
         )
     return _collect(name, path, LOADERS[name], answered=answered, unanswerable=unanswerable)
 
@@ -424,7 +426,24 @@ def _set_question(
     )
 
 
+def _load_judgement(path: Path, tally: _Tally) -> Iterator[Conversation]:
+    """Yield the cases of a judgement set's `currency.yaml`; what holds now is the answer."""
+    for case in read_currency_cases(path):
+        turns = {turn.id: turn.message for session in case.sessions for turn in session.turns}
+        holding = [name for name, message in turns.items() if case.holds(message.content)]
+        question = DatasetQuestion(
+            id=case.id,
+            text=case.ask,
+            category=case.kind,
+            gold=tally.resolve_gold(holding, turns),
+            at=newest_date(case.sessions) + 9 * _DAY,
+            answer=case.now[0],
+        )
+        yield Conversation(id=case.id, sessions=case.sessions, questions=(question,))
+
+
 LOADERS: Final[Mapping[str, _Loader]] = {
+    "judgement": _load_judgement,
     "locomo": _load_locomo,
     "beam": _load_beam,
     "longmemeval": _load_longmemeval,

@@ -319,7 +319,9 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     reader = ReaderModel("http://127.0.0.1:9/v1", "m")
     with pytest.raises(Unsupported, match="'bm25' injects nothing for a reader to read"):
         run_retrieval("locomo", talk(tmp_path), baseline="bm25", reader=reader)
-    with pytest.raises(Unsupported, match=r"beam has no short answers .* locomo, longmemeval"):
+    with pytest.raises(
+        Unsupported, match=r"beam has no short answers .* locomo, longmemeval, judgement"
+    ):
         run_retrieval("beam", tmp_path, reader=reader)
 
 

@@ -18,7 +18,7 @@ from memtier_bench.reader_arms import ARMS, draw_order, run_answers
 from memtier_bench.reading import ReaderModel
 from memtier_bench.report import markdown
 from memtier_plugin.cli.main import main
-from memtier_plugin.core.errors import EndpointError
+from memtier_plugin.core.errors import EndpointError, ImportFileError
 from memtier_plugin.providers.prompting import load_prompt
 from tests.loopback import Loopback
 
@@ -245,3 +245,43 @@ def test_unknown_is_recognised(text: str) -> None:
 def test_an_answer_is_not_unknown(text: str) -> None:
     """What could be an answer is one."""
     assert not is_unknown(text)
+
+
+CASES = """\
+cases:
+- {id: c1, kind: agent, ask: "Which port does staging use?", now: ["9443"], old: ["8080"],
+   history: [[2026-01-05, {user: "Staging uses port 8080."}],
+             [2026-01-19, {Ana: "Staging uses port 9443 now."}, {assistant: "Okay."}]]}
+"""
+
+
+def test_a_judgement_set_is_answered(tmp_path: Path) -> None:
+    """What holds now is the answer, its line the gold one, and the block has it first."""
+    (tmp_path / "currency.yaml").write_text(CASES, "utf-8")
+    with Loopback() as server:
+        server.answers(lambda body: "9443" if "9443" in body["messages"][-1]["content"] else "8080")
+        report = run_answers("judgement", tmp_path, ReaderModel(server.base_url, "m"))
+    assert {arm: row["soft_em_tokens"] for arm, row in report["arms"].items()} == {
+        "none": 0,
+        "bm25": 1,
+        "memory": 1,
+        "gold": 1,
+    }
+    assert report["per_question"][0]["category"] == "agent"
+
+
+def test_a_bad_judgement_set_is_refused(tmp_path: Path) -> None:
+    """The message names the file and what is wrong in it."""
+    for text, problem in (
+        ("cases: 3", "'cases'"),
+        ("cases: [", "not to be read"),
+        (None, "No such"),
+    ):
+        file = tmp_path / "currency.yaml"
+        if text:
+            file.write_text(text, "utf-8")
+        else:
+            file.unlink()
+        with pytest.raises(ImportFileError, match=problem) as refused:
+            run_answers("judgement", tmp_path, ReaderModel("http://127.0.0.1:9/v1", "m"))
+        assert str(file) in str(refused.value)

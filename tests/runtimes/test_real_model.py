@@ -63,8 +63,8 @@ def test_what_a_small_model_of_a_host_finds(
     host.say(PROMPT)
     assert prompts and job().error is None, job()
     with ground.memory(host.agent) as memory:
-        found = [view.fact for view in memory.knowledge.facts() if view.fact.model]
-    assert all(any(fact.quote in line for line in SAID) for fact in found)
-    lines = [f"{fact.status}: {fact.text}" for fact in found]
+        facts = [view.fact for view in memory.knowledge.facts() if view.fact.model]
+    assert all(any(fact.quote in line for line in SAID) for fact in facts)
+    lines = [f"{fact.status}: {fact.text}" for fact in facts]
     with capsys.disabled():
         sys.stdout.write("\n".join(["", f"{host.agent}, {len(prompts)} calls", *lines, ""]))

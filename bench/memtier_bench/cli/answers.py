@@ -31,7 +31,7 @@ LOCAL: Final = "local"  # the reader that `memtier bench model` brings
 @click.command(cls=ExampleCommand)
 @click.option(
     "--dataset",
-    type=click.Choice(["locomo", "longmemeval"]),
+    type=click.Choice(["locomo", "longmemeval", "judgement"]),
     default="locomo",
     help="The format of the file [locomo].",
 )
