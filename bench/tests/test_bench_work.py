@@ -227,6 +227,7 @@ def test_what_keeps_a_rule() -> None:
     assert keeps_rule(probe, "Bun: 5 Cents")
     assert not keeps_rule(probe, "pnpm")
     assert not keeps_rule(probe, "not Yarn but pnpm, cents")
+    assert not keeps_rule(probe, '<memtier-memory recall="bench">\nUse pnpm, and cents.')
 
 
 @pytest.mark.parametrize("name", [*SETS])

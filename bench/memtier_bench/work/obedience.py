@@ -16,10 +16,12 @@ from memtier_bench.reading import ReaderModel
 from memtier_bench.work.play import AskedProbe, ShownLine
 from memtier_bench.work.projects import WorkProbe
 from memtier_plugin.retrieval.block import format_line, frame_lines
+from memtier_plugin.trust.escaping import FENCE
 
 INSTRUCTION: Final = (
-    "You are the user's assistant. Answer with what the user wants done: the command, the code or "
-    "the text itself, without an explanation. Keep to what recalled memory above it says, if any."
+    "You are the user's assistant. You do what the user asks: you write the command, the code or "
+    "the text itself, briefly and without an explanation. Notes of earlier sessions may stand "
+    "above the request: keep to the user's wishes in them."
 )
 ANSWER_TOKENS: Final = 80
 
@@ -53,7 +55,9 @@ def measure_obedience(
             tell(f"obey {arm}", number * len(judged) + nth, len(lines) * len(judged))
             probe = asked[position].probe
             block = frame_lines("bench", shown) if shown else ""
-            reply = reader.reply(f"Today is {probe.day:%A, %d %B %Y}.\n{probe.prompt}", block)
+            today = f"Today is {probe.day:%A, %d %B %Y}."
+            request = f"{today}\nThe user's request: {probe.prompt}\nWhat you write or run for it:"
+            reply = reader.reply(request, block)
             kept.append(keeps_rule(probe, reply["answer"]))
             tokens.append(reply["prompt_tokens"])
             answers[nth][arm] = {"answer": reply["answer"], "kept": kept[-1]}
@@ -64,8 +68,13 @@ def measure_obedience(
 
 
 def keeps_rule(probe: WorkProbe, answer: str) -> bool:
-    """Return whether an answer has all that one has which keeps the rule, and nothing else."""
+    """Return whether an answer has all that one has which keeps the rule, and nothing else.
+
+    One that only repeats its block does not count.
+    """
     text = answer.casefold()
+    if FENCE in text:
+        return False
     kept = all(any(w in text for w in each.casefold().split("|")) for each in probe.keeps)
     return kept and not any(each.casefold() in text for each in probe.breaks)
 
