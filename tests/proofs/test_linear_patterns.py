@@ -134,7 +134,9 @@ def is_square(
     slow = SLOW * chars / CHARS
     if least(chars, 1) < slow or (short := least(chars, 3)) < slow:
         return False
-    return all(least(4 * chars, times) > SQUARE * short for times in (1, 2))
+    if any(least(4 * chars, times) <= SQUARE * short for times in (1, 2)):
+        return False
+    return least(16 * chars, 1) > SQUARE**2 * short  # a busy machine does not err twice by so much
 
 
 def library_patterns() -> Iterator[tuple[str, str, int, str, int]]:
