@@ -34,7 +34,7 @@ def check_command(
     plugin_config: Mapping[str, Any], home: Path, where: str, again: str
 ) -> Iterator[HealthFinding]:
     """Yield reasons why a host would not reach this MemTier."""
-    theirs = Path(str(plugin_config.get("home") or home)).expanduser()
+    theirs = install.expand_user(plugin_config.get("home") or home)
     if theirs != home:
         yield HealthFinding(
             "warn",
@@ -313,7 +313,7 @@ def _check_openclaw_plugin(
 def _check_openclaw_paths(plugins: Mapping[str, Any], again: str) -> Iterator[HealthFinding]:
     """Yield problems with the folders where OpenClaw finds the plugin."""
     paths = section(plugins, "load").get("paths") or ()
-    ours = [Path(path).expanduser() for path in paths if install.leads_to_plugin(path)]
+    ours = [install.expand_user(path) for path in paths if install.leads_to_plugin(path)]
     copies = [path for path in (install.openclaw_copy(),) if path.is_dir()]
     for path in ours:
         if not install.read_plugin_manifest(path):

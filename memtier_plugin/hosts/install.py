@@ -220,9 +220,14 @@ def read_plugin_manifest(folder: Path) -> dict[str, Any]:
     return {**section(load_json(folder / "openclaw.plugin.json"))}
 
 
+def expand_user(path: object) -> Path:
+    """Return a path of a host's configuration; the home of a user that does not exist stays."""
+    return Path(os.path.expanduser(str(path)))  # that of `Path` raises there
+
+
 def leads_to_plugin(path: object) -> bool:
     """Return whether a path in OpenClaw's configuration is, or was, our plugin."""
-    folder = Path(str(path)).expanduser()
+    folder = expand_user(path)
     named = folder.parts[-2:] == ("hooks", "openclaw")
     return named or read_plugin_manifest(folder).get("id") == "memtier"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import SettingsError, Unsupported
@@ -176,6 +176,7 @@ SECTIONS = st.fixed_dictionaries(
     section=st.none() | SECTIONS,
     indent=st.none() | st.integers(0, 4),
 )
+@example(other={}, section={"load": {"paths": ["~nobody-of-this-name/x"]}}, indent=None)
 def test_openclaw_comes_back(
     hosts: Path, home: Path, other: dict[str, Any], section: dict[str, Any] | None, indent: int
 ) -> None:
