@@ -443,10 +443,10 @@ def _load_judgement(path: Path, tally: _Tally) -> Iterator[Conversation]:
 
 
 LOADERS: Final[Mapping[str, _Loader]] = {
-    "judgement": _load_judgement,
     "locomo": _load_locomo,
     "beam": _load_beam,
     "longmemeval": _load_longmemeval,
+    "judgement": _load_judgement,
 }
 
 
