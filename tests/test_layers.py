@@ -123,7 +123,7 @@ HOMES = {
     "ulid": "core.formats core.records storage.index.items",
     "xllamacpp": "bench.local_model",
     "yaml": "core.settings.* hosts.* papers.settings_edit bench.code_marks bench.currency_cases "
-    "bench.judgement bench.languages bench.peers.run bench.planted bench.silence_prompts",
+    "bench.languages bench.peers.run bench.planted bench.silence_prompts",
 }
 
 # What hooks never load: libraries of a feature, a background job or a command, and what they bring.

@@ -1,21 +1,18 @@
-"""Read a judgement set's `currency.yaml` as talks, each with a question for what holds now."""
+"""Read the cases of judgement sets, those of `currency.yaml` as talks with a question each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import UTC, date, datetime, time
 from pathlib import Path
-from typing import Final, cast, get_args
+from typing import Any
 
 import yaml
 
 from memtier_plugin.core.errors import ImportFileError
-from memtier_plugin.core.records import Message, Role
-from memtier_plugin.ingest.messages import ImportedMessage, Session
+from memtier_plugin.ingest.messages import ImportedMessage, Session, parse_messages
 from memtier_plugin.transfer.importers.reading import require_field
-
-_MORNING: Final = time(9, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +37,8 @@ def read_currency_cases(path: Path) -> Iterator[CurrencyCase]:
         ImportFileError: it is missing or malformed; names the file and the case.
     """
     file = path / "currency.yaml" if path.is_dir() else path
-    try:
-        document = yaml.safe_load(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ImportFileError(f"{file}: not to be read: {error}") from error
-    for number, case in enumerate(require_field(document, "cases", list, str(file)), 1):
+    document = read_cases(file, "cases")
+    for number, case in enumerate(document["cases"], 1):
         location = f"{file}: case {number}"
         name = require_field(case, "id", str, location)
         yield CurrencyCase(
@@ -53,10 +47,10 @@ def read_currency_cases(path: Path) -> Iterator[CurrencyCase]:
             sessions=tuple(
                 Session(
                     session_id=f"{name}-{nth}",
-                    observed_at=datetime.combine(day, _MORNING),
+                    observed_at=morning_of(day),
                     turns=tuple(
-                        ImportedMessage(id=f"{name}-{nth}:{i}", message=_message(turn))
-                        for i, turn in enumerate(turns)
+                        ImportedMessage(id=f"{name}-{nth}:{i}", message=message)
+                        for i, message in enumerate(parse_messages(to_messages(turns)))
                     ),
                 )
                 for nth, (day, *turns) in enumerate(require_field(case, "history", list, location))
@@ -66,9 +60,37 @@ def read_currency_cases(path: Path) -> Iterator[CurrencyCase]:
         )
 
 
-def _message(turn: Mapping[str, str]) -> Message:
-    """Return a turn as a message; a key that is not a role names a user."""
-    who, content = next(iter(turn.items()))
-    if who in get_args(Role):
-        return Message(role=cast("Role", who), content=content)
-    return Message(role="user", content=content, speaker=who)
+def read_cases(file: Path, *keys: str) -> Any:
+    """Read a file of a judgement set, and check that it has these lists.
+
+    Raises:
+        ImportFileError: it is missing or malformed; names file and remedy.
+    """
+    remedy = "the files are described in docs/evaluation.md"
+    try:
+        document = yaml.safe_load(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ImportFileError(f"{file}: not to be read: {error}; {remedy}") from error
+    for key in keys:
+        if not isinstance(document, dict) or not isinstance(document.get(key), list):
+            raise ImportFileError(f"{file}: expected a list {key!r}; {remedy}")
+    return document
+
+
+def to_messages(turns: Iterable[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """Return turns as messages; a key that is not a role names a user."""
+    messages = []
+    for turn in turns:
+        who, text = next(iter(turn.items()))
+        if who == "tool":
+            messages.append({"role": "tool", "content": text, "name": turn.get("name", "tool")})
+        elif who in ("user", "assistant"):
+            messages.append({"role": who, "content": text})
+        else:
+            messages.append({"role": "user", "content": text, "name": who})
+    return messages
+
+
+def morning_of(day: date) -> datetime:
+    """Return nine o'clock on a day."""
+    return datetime.combine(day, time(9, tzinfo=UTC))

@@ -14,18 +14,17 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 import memtier_plugin
+from memtier_bench.currency_cases import morning_of, read_cases, to_messages
 from memtier_bench.jobs import run_background_jobs
 from memtier_bench.metrics import latency_percentiles
 from memtier_bench.progress import Progress, no_progress
-from memtier_plugin.core.errors import ImportFileError, Unsupported
+from memtier_plugin.core.errors import Unsupported
 from memtier_plugin.core.records import Fact
 from memtier_plugin.core.results import Hit, Recall, Shown
 from memtier_plugin.core.settings.load import flatten_settings
@@ -178,16 +177,7 @@ class CaseJudge:
         Raises:
             ImportFileError: it is missing or malformed; names file and remedy.
         """
-        path = self._folder / f"{name}.yaml"
-        remedy = "the files are described in docs/evaluation.md"
-        try:
-            document = yaml.safe_load(path.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ImportFileError(f"{path}: not to be read: {error}; {remedy}") from error
-        for key in keys:
-            if not isinstance(document, dict) or not isinstance(document.get(key), list):
-                raise ImportFileError(f"{path}: expected a list {key!r}; {remedy}")
-        return document
+        return read_cases(self._folder / f"{name}.yaml", *keys)
 
     def recall(self, memory: MemTier, prompt: str, **options: Any) -> Recall:
         """Recall for a prompt, in a new session if no other is given."""
@@ -197,20 +187,6 @@ class CaseJudge:
 
 
 # -- recording -------------------------------------------------------------------------------------
-
-
-def _messages(turns: Iterable[Case]) -> list[dict[str, Any]]:
-    """Return turns as messages; a key that is not a role names a user."""
-    messages = []
-    for turn in turns:
-        who, text = next(iter(turn.items()))
-        if who == "tool":
-            messages.append({"role": "tool", "content": text, "name": turn.get("name", "tool")})
-        elif who in ("user", "assistant"):
-            messages.append({"role": who, "content": text})
-        else:
-            messages.append({"role": "user", "content": text, "name": who})
-    return messages
 
 
 def _runs(messages: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -233,7 +209,7 @@ def _end_runs(
     sender: str | None = None,
 ) -> None:
     """Record turns as finished runs, a minute apart."""
-    for number, run in enumerate(_runs(_messages(turns))):
+    for number, run in enumerate(_runs(to_messages(turns))):
         memory.end_run(
             run,
             session_id=session,
@@ -253,13 +229,9 @@ def _record_history(memory: MemTier, case: Case) -> datetime:
     """Record the sessions of a case; return the time at which its question is asked."""
     last = datetime(2026, 1, 1, tzinfo=UTC)
     for number, (day, *turns) in enumerate(case["history"]):
-        last = _morning(day)
+        last = morning_of(day)
         _end_runs(memory, f"{case['id']}-{number}", turns, last)
     return last + timedelta(days=9)
-
-
-def _morning(day: date) -> datetime:
-    return datetime.combine(day, time(9, tzinfo=UTC))
 
 
 # -- judging lines ---------------------------------------------------------------------------------
