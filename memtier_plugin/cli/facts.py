@@ -228,7 +228,7 @@ def todo_view(document: Document, config: Path) -> RenderableType:
 
 
 def rules_view(document: Document) -> RenderableType:
-    """Render rules with who set each, how often it was said and shown, and again after that."""
+    """Render rules: who set each, and how often it was said, shown, and then repeated."""
     rows = (
         (
             rule["date"][:10],
@@ -241,7 +241,7 @@ def rules_view(document: Document) -> RenderableType:
         )
         for rule in document["rules"]
     )
-    names = ("date", "id", "rule", "from", "said", "shown", "yet again")
+    names = ("date", "id", "rule", "from", "said", "shown", "repeated")
     return views.table_view(names, rows, wide=["rule"], nothing="No rules yet.")
 
 

@@ -26,7 +26,7 @@ _RECALLS: Final = 10_000  # the newest, of which those that showed a rule are co
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """A rule in force, how often it was said and shown, and said again though it had been shown."""
+    """A rule in force, and how often it was said, shown, and said again after that."""
 
     fact: Fact
     times: int

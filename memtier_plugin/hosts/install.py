@@ -221,7 +221,7 @@ def read_plugin_manifest(folder: Path) -> dict[str, Any]:
 
 
 def expand_user(path: object) -> Path:
-    """Return a path of a host's configuration; the home of a user that does not exist stays."""
+    """Expand ``~`` in a path of a host's configuration; leave an unknown user's as it is."""
     return Path(os.path.expanduser(str(path)))  # that of `Path` raises there
 
 

@@ -130,7 +130,7 @@ def others(first: Sequence[Hit], hits: Iterable[Hit]) -> tuple[Hit, ...]:
 
 
 def repeated_rule(line: str, rules: Sequence[Fact]) -> Fact | None:
-    """Return which of the rules that were shown before it a user's line says again, if any."""
+    """Return the rule that a user's line repeats, if any, out of those shown before it."""
     words = content(line)
     likeness = [
         max(0.0, cosine(unit(rule.text), unit(line)))

@@ -422,9 +422,9 @@ class Recaller:
         return replace(plan, mark=self._mark_for(judged.added)) if self.workspace else plan
 
     def _mark_for(self, added: Sequence[Hit]) -> Callable[[Hit, str], Hit]:
-        """Return what notes on a line that its workspace no longer has what it names.
+        """Return a function that notes which names in a line the workspace no longer has.
 
-        On a rule, it notes that the workspace's own instructions outrank it.
+        On a rule, it also notes that the workspace's own instructions outrank it.
         """
         marker, instructions = None, ""
         if self.workspace:

@@ -58,7 +58,7 @@ class Workspace:
         threading.Thread(target=self.refresh, name="memtier-workspace", daemon=True).start()
 
     def instructions(self) -> str:
-        """Return which file tells an agent how to work here; an empty name if none does."""
+        """Return the name of the file that instructs agents here; empty if there is none."""
         names = (name for name in _INSTRUCTIONS if (self.folder / name).is_file())
         return next(names, "")
 

@@ -68,9 +68,9 @@ def measure_obedience(
 
 
 def keeps_rule(probe: WorkProbe, answer: str) -> bool:
-    """Return whether an answer has all that one has which keeps the rule, and nothing else.
+    """Return whether an answer has everything in ``keeps`` and nothing in ``breaks``.
 
-    One that only repeats its block does not count.
+    An answer that repeats its block keeps nothing.
     """
     text = answer.casefold()
     if FENCE in text:
