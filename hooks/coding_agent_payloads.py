@@ -19,6 +19,7 @@ from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEv
 from memtier_plugin.hosts.project import EVENTS, agent_of
 from memtier_plugin.ingest.host_words import LOCAL_TOOLS, RUNNERS, given_answers, user_words
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
+from memtier_plugin.ingest.user_acts import message, refusals
 
 from .payloads import Compactions, local_tools, result_origin, text_or_none
 from .resident_connection import Payload
@@ -73,8 +74,12 @@ class CodingAgentTranslator:
         if name not in ("turn_end", "subagent_end", "unfinished_turn", "compaction"):
             return None
         finished = name in ("turn_end", "subagent_end")
-        # An interrupted turn says nothing about its tools.
-        kept = [e for e in events if finished or name == "compaction" or "tool_name" not in e]
+        # An interrupted turn says nothing about its tools, but for those that the user refused.
+        kept = [
+            each
+            for each in events
+            if finished or name == "compaction" or "tool_name" not in each or "refused" in each
+        ]
         spoken = parse_messages(_messages(kept, self._host, (*local_tools(run), *LOCAL_TOOLS)))
         hook = "before_compaction" if name == "compaction" else "agent_end"
         if not spoken and hook == "agent_end":
@@ -97,10 +102,14 @@ class CodingAgentTranslator:
 
 def _messages(events: Sequence[Payload], host: str, local: Sequence[str]) -> Iterator[Payload]:
     """Yield the messages of a turn in event order, which identifies them."""
+    yield from (message(f"undid {each['undone']}") for each in events if each.get("undone"))
+    folder = str(events[0].get("cwd") or "") if events else ""
     for number, event in enumerate(events):
         kind = EVENTS[host].get(str(event.get("hook_event_name")))
         if event.get("tool_name"):
             yield from _tool_messages(event, host, local, number)
+            if event.get("refused") == "":
+                yield from refusals(str(event["tool_name"]), event.get("tool_input"), folder)
         elif kind == "prompt" and (prompt := str(event.get("prompt") or "")):
             words = user_words(prompt, host)
             role = "user" if words else "system"
@@ -160,7 +169,7 @@ def _outcome(event: Payload, host: str) -> dict[str, Any]:
     """
     response = event.get("tool_response")
     fields = response if isinstance(response, Mapping) else {}
-    if event.get("is_interrupt") or fields.get("interrupted") is True or event.get("refused"):
+    if event.get("is_interrupt") or fields.get("interrupted") is True or "refused" in event:
         return {}  # by the user, which says nothing about the tool
     for code in (event.get("exit_code"), fields.get("exit_code"), fields.get("exitCode")):
         if isinstance(code, int) and not isinstance(code, bool):

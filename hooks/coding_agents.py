@@ -116,9 +116,8 @@ class AgentHooks:
         self.is_prompt = kind == "prompt"
         if self.is_prompt:
             return self._recall(turn, name, payload)
-        if kind == "turn_end" and self._host == "claude-code":
-            for refused in find_refused(turn.events(), str(payload.get("transcript_path") or "")):
-                turn.add(refused)
+        if kind == "turn_end":
+            self._complete(turn, payload)
         if kind in ("tool", "turn_end", "subagent_end"):
             turn.add(payload)
         if kind in ("turn_end", "subagent_end"):
@@ -131,14 +130,29 @@ class AgentHooks:
             self._deliver_abandoned()
             self._client.deliver(self._request(kind, [payload], None), END_SECONDS)
         elif kind == "session_end":
-            self._deliver_unfinished(turn)
+            if not any("standing" in event for event in turn.events()):  # it may be resumed
+                self._deliver_unfinished(turn)
             self._client.deliver(self._request(kind, [payload], None), END_SECONDS)
         return {}
 
+    def _complete(self, turn: TurnFile, last: Payload) -> None:
+        """Add to a turn what its events lack: refused calls, and which edits stand now."""
+        events = turn.events()
+        if self._host == "claude-code":
+            for refused in find_refused(events, str(last.get("transcript_path") or "")):
+                turn.add(refused)
+        from memtier_plugin.ingest.user_acts import note_standing  # no prompt waits for it
+
+        if standing := note_standing(events, str(last.get("cwd") or "")):
+            turn.add(standing)
+
     def _recall(self, turn: TurnFile, name: str, payload: Payload) -> dict[str, Any]:
         started, answered = time.monotonic(), False
+        undone = self._find_undone(turn, payload)
         self._deliver_unfinished(turn, PROMPT_SECONDS / 2)
         run = turn.begin(payload)
+        for edit in undone:
+            turn.add({"undone": edit})
         request = self._request("prompt", [payload], run)
         request["event"]["acknowledges"] = True
         try:
@@ -157,6 +171,14 @@ class AgentHooks:
             block = block.translate(_SQUARE)
         self._unacknowledged = request, answer
         return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": block}}
+
+    def _find_undone(self, turn: TurnFile, payload: Payload) -> list[str]:
+        events = turn.events()
+        if not any("standing" in event for event in events):
+            return []
+        from memtier_plugin.ingest.user_acts import find_undone  # seldom needed
+
+        return find_undone(events, str(payload.get("cwd") or ""))
 
     def finish(self, *, printed: bool = True) -> None:
         """Acknowledge the last answer, if it was printed.
@@ -183,6 +205,8 @@ class AgentHooks:
         events = turn.events()
         kinds = EVENTS[self._host]
         if events and kinds.get(str(events[-1].get("hook_event_name"))) != "turn_end":
+            if self._host == "claude-code":
+                events += find_refused(events, str(events[0].get("transcript_path") or ""))
             self._deliver("unfinished_turn", events, seconds)
         turn.remove()
 
@@ -235,11 +259,11 @@ def _cut(value: Any) -> Any:
     return [*map(_cut, value)] if isinstance(value, list) else value
 
 
-# -- Find the calls that a user of Claude Code refused with a reason, which only its transcript has
+# -- Find the calls that a user of Claude Code refused, which only its transcript has
 
 
 def find_refused(events: Sequence[Payload], transcript: str) -> list[dict[str, Any]]:
-    """Return a turn's refused calls that its events lack, each with the user's reason."""
+    """Return a turn's refused calls that its events lack, each with the user's reason if any."""
     prompt = events[0].get("prompt_id") if events else None
     known = [event.get("tool_use_id") for event in events]  # of any type
     with suppress(OSError):
@@ -288,7 +312,8 @@ def _read_reasons(line: bytes, prompt: str) -> dict[str, tuple[str, str]]:
         record = parse_json_text(line)
         for block in record["message"]["content"] if record["promptId"] == prompt else ():
             text = flatten_content(block["content"])
-            if reason := refusal_reason(record["toolDenialKind"], text):
+            reason = refusal_reason(record["toolDenialKind"], text)
+            if reason is not None:
                 reasons[str(block["tool_use_id"])] = text, reason
     return reasons
 

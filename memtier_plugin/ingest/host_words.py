@@ -59,8 +59,9 @@ _BY_THE_USER: Final = "user-rejected"
 _REASON: Final = re.compile(
     r"\bthe user said:\n(.*?)(?:\n\nNote: The user's next message may [^\n]*)?\Z", re.DOTALL
 )
-_NO_REASON: Final = "The user wants to clarify these questions."  # chosen from a list, not typed
+_ANSWERS: Final = "The user wants to clarify these questions."  # chosen from a list, not typed
 _QUESTIONS: Final = "AskUserQuestion"  # its own tool; a server's tools have the server's name
+ASKING: Final = (_QUESTIONS, "ExitPlanMode")  # its tools that only ask the user
 
 
 def is_marked(message: Mapping[str, Any]) -> bool:
@@ -113,15 +114,21 @@ LOCAL_TOOLS: Final = (
 RUNNERS: Final = {"run_shell_command": "run_command", "exec_command": "exec"}
 
 
-def refusal_reason(denial: Any, result: str) -> str:
-    """Return the reason a user typed when refusing a tool call in Claude Code, or "".
+def refusal_reason(denial: Any, result: str) -> str | None:
+    """Return the reason a user typed when refusing a tool call in Claude Code, "" without one.
+
+    None if no user refused it.
 
     Args:
         denial: the host's field ``toolDenialKind`` beside the result, which no tool can set.
         result: the text in place of the call's result.
     """
-    reason = _REASON.search(result) if denial == _BY_THE_USER else None
-    return "" if reason is None or reason[1].startswith(_NO_REASON) else reason[1].strip()
+    if denial != _BY_THE_USER:
+        return None
+    reason = _REASON.search(result)
+    if reason is None:
+        return ""
+    return None if reason[1].startswith(_ANSWERS) else reason[1].strip()
 
 
 def given_answers(tool: str, result: Any) -> list[str]:

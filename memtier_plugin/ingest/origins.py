@@ -11,6 +11,7 @@ from memtier_plugin.core.errors import IndexProblem, NotFound
 from memtier_plugin.core.events import ConfideEvent, ForgetEvent
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run, ToolCall
 from memtier_plugin.core.structs import replace_fields as replace
+from memtier_plugin.ingest.user_acts import is_act
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.phrases import only_acknowledges
@@ -133,7 +134,8 @@ class HeldLines:
         session.begin_run()
         held = set()
         for position, message in enumerate(messages):
-            if message.role == "assistant" and _is_held(session, message):
+            shown = message.role == "assistant" or is_act(message)
+            if shown and _is_held(session, message):
                 held.add(position)
             else:
                 _add(session, message)
@@ -172,6 +174,8 @@ def _is_held(session: ExternalText, message: Message) -> bool:
 
 def _add(session: ExternalText, item: Message | Entry) -> None:
     """Add an item to the session: as external text, or as the user's or the machine's."""
+    if is_act(item):
+        return  # it quotes what the assistant wrote, which proves nothing
     origin = effective_origin(item) if isinstance(item, Entry) else item.origin or item.role
     if origin == "external":
         if item.role != "assistant":
@@ -221,7 +225,9 @@ class Confidences:
                     private[number] = True
                 elif not private[number]:
                     before = self._last_run(reader, run, newest(run.session, run.sender))
-                    private[number] = any(each.after for each in _confidences_in(before))
+                    private[number] = any(each.after for each in _confidences_in(before)) or (
+                        any(map(is_act, runs[number][1])) and any(entry.private for entry in before)
+                    )  # what a user undid was done in the run before
         return private
 
     def mark_earlier(self, run: Run, messages: Sequence[Message]) -> None:

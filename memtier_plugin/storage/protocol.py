@@ -76,8 +76,8 @@ class NewRun(NamedTuple):
             speaker=message.speaker,
             parent=self.run.parent,
             tool=message.tool,
-            tainted=message.role == "assistant"
-            and (key in self.tainted or _asks_to_store(message)),
+            tainted=key in self.tainted
+            or (message.role == "assistant" and _asks_to_store(message)),
             truncated=truncated,
             private=self.run.private,
             key=key,

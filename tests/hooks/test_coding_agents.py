@@ -467,11 +467,11 @@ def test_the_reason_of_a_refusal_is_the_users_word(
     said_by_user = [content for role, content in entries(home) if role == "user"]
     assert said_by_user == [asked["prompt"], "Never use yarn here, use pnpm."]
     with MemTier.open(home, "p", AGENT) as memory:
-        [call] = [entry.tool for entry in memory.entries() if entry.tool]
-        assert (call.name, call.ok, call.exit_code) == ("Bash", None, None)
+        calls = [entry.tool for entry in memory.entries() if entry.tool]
+        assert [(c.name, c.ok, c.exit_code) for c in calls] == [("Bash", None, None)] * 2
         memory.consolidate()
-        [rule] = memory.knowledge.rules()
-        assert rule.fact.text == "Never use yarn here, use pnpm."
+        known = [view.fact.text for view in memory.knowledge.rules()]
+        assert sorted(known) == ["Never use yarn here, use pnpm.", "The user refused `make`."]
 
 
 def test_answers_to_the_agents_questions_are_the_users_words(home: Path) -> None:

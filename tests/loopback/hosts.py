@@ -1,8 +1,9 @@
 """The loopback model that the real hosts talk to: what it answers stands in the user's own words.
 
 A message may say RUN-OK or RUN-FAIL (a shell command that ends with 0 or 3), RUN: and a command,
-STORE: and a text (by the host's memory tool), DELEGATE: and a task. What is said in the end is
-scripted, a sub-agent's words apart, and so is what RUN-OK and RUN-FAIL take from an injected line.
+STORE: and a text (by the host's memory tool), DELEGATE: and a task, CALL: a tool and its arguments.
+What is said in the end is scripted, a sub-agent's words apart, and so is what RUN-OK and RUN-FAIL
+take from an injected line.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ def _call(prompt: str, tools: list[str], takes: str) -> tuple[str, dict[str, Any
     if (match := re.search(r"DELEGATE: (.+?) :END", prompt)) and "Agent" in tools:
         task = {"description": "a task", "prompt": match[1], "subagent_type": "general-purpose"}
         return "Agent", task  # Claude Code's; OpenClaw's has another name
+    if (match := re.search(r"CALL: (\w+) (\{.+?\}) :END", prompt)) and match[1] in tools:
+        return match[1], json.loads(match[2])
     shell = next((name for name in SHELLS if name in tools), None)
     command = {"RUN-OK": "echo fine", "RUN-FAIL": "sh -c 'exit 3'"}
     for word, line in command.items():

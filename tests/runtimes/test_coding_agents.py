@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,6 +86,28 @@ def test_its_sessions_are_imported(coding_agent: CodingAgent, ground: Ground) ->
     results = [message.tool for message in messages if message.tool]
     assert [tool.ok for tool in results] == [False, True] and results[0].exit_code == 3
     assert all(message.observed_at for message in messages)
+
+
+@pytest.mark.parametrize("coding_agent", ["claude-code", "gemini"], indirect=True)
+def test_an_undone_edit_is_remembered(coding_agent: CodingAgent, ground: Ground) -> None:
+    """What stands again in the file at the next prompt was undone by the user."""
+    agent = coding_agent
+    file = agent.work / "a.py"
+    file.write_text("def total(prices):\n    return sum(prices)\n")
+    given = {"file_path": str(file)}
+    edit = {**given, "old_string": "sum(prices)", "new_string": "float(sum(prices))"}
+    tool = "Edit" if agent.name == "claude-code" else "replace"
+    edit |= {"instruction": "Make it a float."} if tool == "replace" else {}
+    agent.say(f"Look at it. CALL: Read {json.dumps(given)} :END")
+    agent.say(f"Make it a float. CALL: {tool} {json.dumps(edit)} :END", resume=True)
+    assert "float" in file.read_text()
+    file.write_text(file.read_text().replace("float(sum(prices))", "sum(prices)"))
+    agent.say("What else is there?", resume=True)
+    with ground.memory(agent.agent) as memory:
+        memory.consolidate()
+        known = [rule.fact.text for rule in memory.knowledge.rules()]
+    change = "which had replaced `sum(prices)` by `float(sum(prices))`"
+    assert known[0] == f"The user undid `{tool} a.py`, {change}."
 
 
 def test_uninstalling(coding_agent: CodingAgent, ground: Ground) -> None:

@@ -1,4 +1,4 @@
-"""The real Claude Code in a terminal, in which a user refuses a call and says why."""
+"""The real Claude Code in a terminal, and what its user refuses or undoes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from tests.processes import PATIENCE, wait_until
 from tests.runtimes.agents import ClaudeCode
 from tests.runtimes.hosts import RUNTIMES, Ground
 
-REASON = "Never use yarn here, use pnpm."
 DOWN, TAB, ENTER = "\x1b[B", "\t", "\r"
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;?<>=]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9]|[=>78])")
 _NO = re.compile(r"(\d)\.\s*No\b")
@@ -86,22 +85,39 @@ def skip_first_questions(agent: ClaudeCode) -> None:
     Path(agent.user, ".claude.json").write_text(json.dumps(settings))
 
 
-def test_why_a_user_refused_a_call_is_remembered(ground: Ground) -> None:
-    """The reason is the user's word and becomes a rule; the call has no outcome."""
+@pytest.fixture
+def claude(ground: Ground) -> ClaudeCode:
+    """Return Claude Code, installed."""
     if not (RUNTIMES / ClaudeCode.name).exists():
         pytest.skip(f"{ClaudeCode.name} is not in {RUNTIMES}; `make test-runtimes` puts it there")
     agent = ClaudeCode(ground)
     skip_first_questions(agent)
     agent.install()
-    with terminal(agent, ["claude", "--permission-mode", "default"]) as screen:
+    return agent
+
+
+def rules(ground: Ground, agent: ClaudeCode) -> list[str]:
+    """Return the rules that were set, after what was said has been read."""
+    with ground.memory(agent.agent) as memory:
+        memory.consolidate()
+        return [rule.fact.text for rule in memory.knowledge.rules()]
+
+
+@pytest.mark.parametrize("reason", ["Never use yarn here, use pnpm.", ""])
+def test_a_refused_call_is_remembered(claude: ClaudeCode, ground: Ground, reason: str) -> None:
+    """The reason is the user's word and becomes a rule, without it the act; no call failed."""
+    with terminal(claude, ["claude", "--permission-mode", "default"]) as screen:
         screen.wait_for("manualmode")
         screen.type("Add lodash. RUN: yarn add lodash :END", ENTER)
         screen.wait_for("Doyouwanttoproceed?")
         number = _NO.findall(screen.drawn)[-1]
-        screen.type(*[DOWN] * (int(number) - 1), TAB, REASON, ENTER)
-        wait_until(lambda: REASON in ground.said(agent.agent))
-    [call] = [entry.tool for entry in ground.entries(agent.agent) if entry.tool]
+        screen.type(*[DOWN] * (int(number) - 1), *([TAB, reason] if reason else []), ENTER)
+        said = reason
+        if not reason:  # which ends the turn
+            screen.wait_for("Interrupted")
+            said = "What else is there?"
+            screen.type(said, ENTER)
+        wait_until(lambda: said in ground.said(claude.agent))
+    [call] = [entry.tool for entry in ground.entries(claude.agent) if entry.tool]
     assert (call.name, call.ok, call.exit_code) == ("Bash", None, None)
-    with ground.memory(agent.agent) as memory:
-        memory.consolidate()
-        assert [rule.fact.text for rule in memory.knowledge.rules()] == [REASON]
+    assert rules(ground, claude) == [reason or "The user refused `yarn add lodash`."]

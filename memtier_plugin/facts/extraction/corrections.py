@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from memtier_plugin.core.records import CORRECTED, Entry, FactDraft
+from memtier_plugin.ingest.user_acts import is_act
+from memtier_plugin.retrieval.corrections import BY_ACT
 from memtier_plugin.retrieval.dialogue_acts import ends_rule, sets_rule
 from memtier_plugin.retrieval.duplicates import DENIES
 
@@ -24,9 +26,13 @@ def find_corrections(entries: Sequence[Entry], before: Iterable[Entry] = ()) -> 
         entries: of one session and sender, in order.
         before: what was said there before them.
     """
-    answered = next((e for e in reversed([*before]) if e.role != "tool"), None)
-    for entry in entries:
-        if entry.role == "tool":
+    answered = next((e for e in reversed([*before]) if not _is_between(e)), None)
+    for index, entry in enumerate(entries):
+        if is_act(entry) and not entry.tainted:
+            words = (e.content for e in entries[index:] if e.role == e.origin == "user")
+            if not sets_rule(next(words, "")):  # else their words say it
+                yield draft_of(entry, CORRECTED, BY_ACT, entry.content)
+        if _is_between(entry):
             continue
         if entry.role == entry.origin == "user" and not entry.tainted and entry.retrievable:
             if ends_rule(entry.content):
@@ -34,6 +40,10 @@ def find_corrections(entries: Sequence[Entry], before: Iterable[Entry] = ()) -> 
             elif answered and answered.role == "assistant" and sets_rule(entry.content):
                 yield draft_of(entry, CORRECTED, EXTRACTOR, entry.content.strip())
         answered = entry
+
+
+def _is_between(entry: Entry) -> bool:
+    return entry.role == "tool" or is_act(entry)
 
 
 def draft_of(entry: Entry, relation: str, extractor: str, words: str) -> FactDraft:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memtier_plugin.core.errors import MessageError
+from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.ingest.host_words import (
     LOCAL_TOOLS,
     RUNNERS,
@@ -33,6 +34,7 @@ from memtier_plugin.ingest.messages import (
     flatten_content,
     parse_message,
 )
+from memtier_plugin.ingest.user_acts import refusals
 from memtier_plugin.transfer.importers.reading import (
     SkipCallback,
     as_object,
@@ -109,6 +111,13 @@ class _SessionFile:
         }
         self._add(location, f"{key}.result", record)
 
+    def refused(self, location: str, key: str, folder: str, when: Any) -> None:
+        """Add that the user refused a call without a reason."""
+        name, arguments = self._calls.get(key, ("tool", ""))
+        given = parse_json_text(arguments) if arguments.startswith("{") else {"command": arguments}
+        for act in refusals(name, given, folder):
+            self._add(location, f"{key}.refused", {**act, "timestamp": when})
+
     def _add(self, location: str, key: str, record: Mapping[str, Any]) -> None:
         try:
             message = parse_message(record)
@@ -159,7 +168,10 @@ def _add_claude(talk: _SessionFile, location: str, record: Mapping[str, Any]) ->
         call = as_text(block.get("tool_use_id"))
         talk.result(location, call, text, {} if denial else outcome, when)
         answers = given_answers(talk.tool(call), record.get("toolUseResult"))
-        for number, words in enumerate([refusal_reason(denial, text), *answers]):
+        reason = refusal_reason(denial, text)
+        if reason == "":
+            talk.refused(location, call, as_text(record.get("cwd")), when)
+        for number, words in enumerate([reason or "", *answers]):
             talk.say(location, f"{key}.{number}", "user", words, when)
     if not results:  # beside a result, the host's own notes
         talk.say(location, key, role, spoken, when)
