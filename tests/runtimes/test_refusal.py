@@ -112,12 +112,12 @@ def test_a_refused_call_is_remembered(claude: ClaudeCode, ground: Ground, reason
         screen.wait_for("Doyouwanttoproceed?")
         number = _NO.findall(screen.drawn)[-1]
         screen.type(*[DOWN] * (int(number) - 1), *([TAB, reason] if reason else []), ENTER)
-        said = reason
+        last = reason
         if not reason:  # which ends the turn
             screen.wait_for("Interrupted")
-            said = "What else is there?"
-            screen.type(said, ENTER)
-        wait_until(lambda: said in ground.said(claude.agent))
+            last = "What else is there?"
+            screen.type(last, ENTER)
+        wait_until(lambda: last in ground.said(claude.agent))
     [call] = [entry.tool for entry in ground.entries(claude.agent) if entry.tool]
     assert (call.name, call.ok, call.exit_code) == ("Bash", None, None)
     assert rules(ground, claude) == [reason or "The user refused `yarn add lodash`."]
