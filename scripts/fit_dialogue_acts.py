@@ -5,6 +5,8 @@ It learns from turns written for it, none of them anybody's (``scripts/dialogue_
 - ``turns.jsonl``, ``software.jsonl``, ``everyday.jsonl``, ``trades.jsonl``: what is said after an
   assistant's turn, with the request and the deed that it answers, and prompts for which it matters
   (``then``);
+- ``sessions.jsonl``: corrections with the request and with later tasks, and what else is said in
+  the middle of a session;
 - ``prompts.jsonl``: prompts that ask for work of one's own, and that do not;
 - ``again.jsonl``: corrections that say that they were made before, and that only look like it;
 - ``later.jsonl``: prompts that ask what there is to be done, and that look like it; wishes for the
@@ -45,10 +47,12 @@ ACTS: Final[tuple[Act, ...]] = get_args(Act)
 MORE: Final[Mapping[str, tuple[Act, ...]]] = {
     "later": ("intention", "due", "session"),
     "again": ("again",),
+    "sessions": ("rule", "withdrawal", "closing", "work"),
 }
 PENALTIES: Final = {"work": 0.01}  # of any other act
 PENALTY: Final = 0.001
 ELSEWHERE: Final = 0.3  # weight of what was said where nothing was corrected
+TASKS: Final = 0.05  # weight, for work, of tasks written with corrections, and of statements
 FOLDS: Final = 5
 # An intention and what is due interrupt, a withdrawal and a closing end something; of any other
 # act 1.
@@ -92,9 +96,7 @@ def labelled(judged: Sequence[Path]) -> Iterator[Row]:
         for case in read_lines(name):
             is_prompt = name == "prompts"
             yield Row(case["text"], case["act"] if not is_prompt else f"{case['act']} prompt", name)
-            for request in (case.get("request"), *case.get("then", ()), *case.get("unlike", ())):
-                if request and case["act"] == "rule":
-                    yield Row(request, "work prompt", name)
+            yield from tasks_of(case, name)
     for name, cases in own_cases(judged):
         for case in cases["corrections"]:
             yield Row(case["no"], "rule", name)
@@ -117,6 +119,14 @@ def labelled(judged: Sequence[Path]) -> Iterator[Row]:
     for file, case in ((more, case) for more in MORE for case in read_lines(more)):
         is_prompt = file == "later" and case["act"] in ("due", "other", "request")
         yield Row(case["text"], f"{case['act']} prompt" if is_prompt else case["act"], file)
+        yield from tasks_of(case, file)
+
+
+def tasks_of(case: Case, file: str) -> Iterator[Row]:
+    """Yield the tasks that a correction is written with."""
+    for request in (case.get("request"), *case.get("then", ()), *case.get("unlike", ())):
+        if request and case["act"] == "rule":
+            yield Row(request, "work prompt", file)
 
 
 def silent(judged: Sequence[Path]) -> list[str]:
@@ -128,24 +138,33 @@ def silent(judged: Sequence[Path]) -> list[str]:
 def weights_of(rows: Sequence[Row]) -> Table:
     """Return how much each row weighs for each act, shape (rows, acts).
 
-    What follows a correction's acts are learned from turns alone.  An intention may be in any
-    sentence.  Work is learned from prompts written in pairs of like topics and lengths: other
-    prompts tell the sets apart, not the acts.  What is due is asked in prompts, and only an
-    intention waits for a session.
+    An assistant's turn is most often followed by the next task, which is none of the acts of a
+    correction.  An intention may be in any sentence.  Work is learned above all from prompts
+    written in pairs of like topics and lengths: other prompts tell the sets apart, not the acts.
+    What is due is asked in prompts, and only an intention waits for a session.
     """
     weights = np.zeros((len(rows), len(ACTS)))
     names: tuple[Act, ...] = ("work", "intention", "due", "session", "again")
     work, intention, due, session, again = map(ACTS.index, names)
+    acts: tuple[Act, ...] = ("rule", "withdrawal", "closing")
+    after = [ACTS.index(act) for act in acts]
     for number, row in enumerate(rows):
         if row.act.endswith("prompt"):
             weights[number, intention] = 1.0 if row.file == "later" else ELSEWHERE
-            weights[number, work] = float(row.file == "prompts")
+            weights[number, after] = ELSEWHERE * (
+                row.act == "work prompt" and row.file != "prompts"
+            )
+            weights[number, work] = {"work prompt": TASKS, "other prompt": ELSEWHERE}.get(
+                row.act, 0.0
+            )
+            weights[number, work] = 1.0 if row.file == "prompts" else weights[number, work]
             looks_due = row.file == "later" and row.act != "request prompt"
             weights[number, due] = 1.0 if looks_due else ELSEWHERE
         elif row.act == "statement":
             weights[number, intention] = ELSEWHERE / 3
+            weights[number, work] = TASKS
         else:
-            weights[number] = float(row.file not in MORE)
+            weights[number] = float(row.file not in MORE or row.file == "sessions")
             weights[number, [work, due]] = 0.0
             weights[number, intention] = float(row.file != "again")
             weights[number, session] = float(row.act in ("intention", "session"))

@@ -56,8 +56,8 @@ def ends_rule(text: str) -> bool:
 
 
 def asks_for_work(prompt: str) -> bool:
-    """Return whether a prompt asks for work in which a user's rules may matter."""
-    return is_act("work", prompt[:_READ])
+    """Return whether a prompt, not a question, asks for work in which a user's rules may matter."""
+    return not prompt.rstrip().endswith(("?", "？")) and is_act("work", prompt[:_READ])
 
 
 def can_weigh(text: str, until: float | None) -> bool:

@@ -369,8 +369,7 @@ class Judge:
                 by = Moment(request.session_id or "", request.run_id or "", self._idle)
                 near = lines_about(hits, lines)
                 first += find_reminders(reader, viewer, query.search_text, own_words, by, near)
-            asks = query.text.rstrip().endswith(("?", "？"))
-            if kept.corrections and not (asks or kinds.silence or kinds.is_empty):
+            if kept.corrections and not (kinds.silence or kinds.is_empty):
                 first += find_rules(reader, viewer, query.search_text, vector, own_words)
             return self._unseen(query, first)
         return []

@@ -206,10 +206,16 @@ def test_what_is_a_rule(text: str) -> None:
         "Die Doku liegt unter https://docs.firma.example.",
         "不是这个，是另一个。",
         "You can use tabs again.",
+        "Good. Add a dark theme to the settings screen next.",
+        "Now rename the exporter to ReportWriter and run the suite.",
+        "Please mail Ferro that the second pallet is on its way.",
+        "Put the invoice of October into the folder for the accountant.",
+        "Find us a table for six near the station on Saturday.",
+        "Make the heading bigger and move the logo to the left.",
     ],
 )
 def test_what_is_no_rule(text: str) -> None:
-    """A slip, thanks, this once, the next request, an address and a withdrawal are none."""
+    """A slip, thanks, this once, the next task, an address and a withdrawal are none."""
     assert not sets_rule(text)
 
 
