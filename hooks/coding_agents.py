@@ -130,8 +130,10 @@ class AgentHooks:
             self._deliver_abandoned()
             self._client.deliver(self._request(kind, [payload], None), END_SECONDS)
         elif kind == "session_end":
-            if not any("standing" in event for event in turn.events()):  # it may be resumed
-                self._deliver_unfinished(turn)
+            note = next((each for each in reversed(turn.events()) if "standing" in each), None)
+            self._deliver_unfinished(turn)
+            if note:
+                turn.begin(note)  # the session may be resumed
             self._client.deliver(self._request(kind, [payload], None), END_SECONDS)
         return {}
 
@@ -144,7 +146,7 @@ class AgentHooks:
         from memtier_plugin.ingest.user_acts import note_standing  # no prompt waits for it
 
         if standing := note_standing(events, str(last.get("cwd") or "")):
-            turn.add(standing)
+            turn.add({**standing, "hook_event_name": last["hook_event_name"]})
 
     def _recall(self, turn: TurnFile, name: str, payload: Payload) -> dict[str, Any]:
         started, answered = time.monotonic(), False

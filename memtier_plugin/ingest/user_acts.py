@@ -12,11 +12,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-from memtier_plugin.core.records import Entry, Message
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .host_words import ASKING
+
+if TYPE_CHECKING:  # a hook's process imports this before a prompt, and that not
+    from memtier_plugin.core.records import Entry, Message
 
 _MAX_EDITS: Final = 16  # of a turn, the last
 _MAX_BYTES: Final = 1_000_000  # of a file that is read
@@ -62,7 +63,7 @@ def find_undone(events: Sequence[Mapping[str, Any]], folder: str) -> list[str]:
     note = next((event for event in reversed(events) if "standing" in event), None)
     if note is None or note.get("head") != _head(folder):
         return []
-    edits = [Edit(*map(str, each)) for each in note["standing"]]
+    edits = [Edit(*map(str, each)) for each in note["standing"] if len(each) == len(Edit._fields)]
     return [edit.describe(folder, "had") for edit in edits if _is_undone(edit)]
 
 

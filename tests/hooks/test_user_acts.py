@@ -128,6 +128,7 @@ def test_several_edits_and_what_is_outside(work: Path, tmp_path: Path) -> None:
     strange: list[Any] = ["x", None, {"file_path": 1}, {"file_path": "\0"}, {"file_path": "."}]
     strange += [{"file_path": "a.py", "edits": [None, {"old_string": 1, "new_string": "x"}]}]
     assert note_standing([{"tool_input": given} for given in strange], str(work)) == {}
+    assert find_undone([{"standing": [["x"]], "head": note["head"]}], str(work)) == []
 
 
 @given(
@@ -167,6 +168,22 @@ def rules(home: Path) -> list[str]:
     with MemTier.open(home, "p", AGENT) as memory:
         memory.consolidate()
         return [view.fact.text for view in memory.knowledge.rules()]
+
+
+def test_a_resumed_session(work: Path, home: Path, hooks: AgentHooks) -> None:
+    """What was undone after a session ended is known if it goes on; nothing else of it is kept."""
+    hooks.pass_event(event(work, "UserPromptSubmit", prompt="Read fractions, PIN 4711."))
+    hooks.pass_event(event(work, "PostToolUse", **edit(work, *CHANGED)))
+    hooks.pass_event(event(work, "Stop", last_assistant_message="Done."))
+    hooks.pass_event(event(work, "SessionEnd"))
+    [file] = (home / "queue" / "turns" / "claude-code").iterdir()
+    assert "4711" not in file.read_text()
+    git(work, "checkout", "--", "a.py")
+    hooks.pass_event(event(work, "UserPromptSubmit", prompt="What does show do?"))
+    hooks.pass_event(event(work, "Stop", last_assistant_message="It prints."))
+    assert len(rules(home)) == 1
+    hooks.pass_event(event(work, "SessionEnd"))
+    assert not file.exists()
 
 
 @pytest.mark.parametrize(

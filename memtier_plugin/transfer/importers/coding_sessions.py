@@ -114,7 +114,9 @@ class _SessionFile:
     def refused(self, location: str, key: str, folder: str, when: Any) -> None:
         """Add that the user refused a call without a reason."""
         name, arguments = self._calls.get(key, ("tool", ""))
-        given = parse_json_text(arguments) if arguments.startswith("{") else {"command": arguments}
+        given: Any = {"command": arguments}
+        with suppress(ValueError):
+            given = parse_json_text(arguments)
         for act in refusals(name, given, folder):
             self._add(location, f"{key}.refused", {**act, "timestamp": when})
 
