@@ -19,7 +19,7 @@ from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEv
 from memtier_plugin.hosts.project import EVENTS, agent_of
 from memtier_plugin.ingest.host_words import LOCAL_TOOLS, RUNNERS, given_answers, user_words
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
-from memtier_plugin.ingest.user_acts import message, refusals
+from memtier_plugin.ingest.user_acts import act_message, refusals
 
 from .payloads import Compactions, local_tools, result_origin, text_or_none
 from .resident_connection import Payload
@@ -102,7 +102,7 @@ class CodingAgentTranslator:
 
 def _messages(events: Sequence[Payload], host: str, local: Sequence[str]) -> Iterator[Payload]:
     """Yield the messages of a turn in event order, which identifies them."""
-    yield from (message(f"undid {each['undone']}") for each in events if each.get("undone"))
+    yield from (act_message(f"undid {each['undone']}") for each in events if each.get("undone"))
     folder = str(events[0].get("cwd") or "") if events else ""
     for number, event in enumerate(events):
         kind = EVENTS[host].get(str(event.get("hook_event_name")))

@@ -130,8 +130,9 @@ class AgentHooks:
             self._deliver_abandoned()
             self._client.deliver(self._request(kind, [payload], None), END_SECONDS)
         elif kind == "session_end":
-            note = next((each for each in reversed(turn.events()) if "standing" in each), None)
-            self._deliver_unfinished(turn)
+            events = turn.events()
+            note = next((each for each in reversed(events) if "standing" in each), None)
+            self._deliver_unfinished(turn, events)
             if note:
                 turn.begin(note)  # the session may be resumed
             self._client.deliver(self._request(kind, [payload], None), END_SECONDS)
@@ -150,8 +151,9 @@ class AgentHooks:
 
     def _recall(self, turn: TurnFile, name: str, payload: Payload) -> dict[str, Any]:
         started, answered = time.monotonic(), False
-        undone = self._find_undone(turn, payload)
-        self._deliver_unfinished(turn, PROMPT_SECONDS / 2)
+        events = turn.events()
+        undone = _find_undone(events, payload)
+        self._deliver_unfinished(turn, events, PROMPT_SECONDS / 2)
         run = turn.begin(payload)
         for edit in undone:
             turn.add({"undone": edit})
@@ -174,14 +176,6 @@ class AgentHooks:
         self._unacknowledged = request, answer
         return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": block}}
 
-    def _find_undone(self, turn: TurnFile, payload: Payload) -> list[str]:
-        events = turn.events()
-        if not any("standing" in event for event in events):
-            return []
-        from memtier_plugin.ingest.user_acts import find_undone  # seldom needed
-
-        return find_undone(events, str(payload.get("cwd") or ""))
-
     def finish(self, *, printed: bool = True) -> None:
         """Acknowledge the last answer, if it was printed.
 
@@ -202,9 +196,10 @@ class AgentHooks:
         run = str(events[0].get("run_id") or uuid.uuid4().hex)
         self._client.deliver(self._request(kind, events, run), seconds)
 
-    def _deliver_unfinished(self, turn: TurnFile, seconds: float = END_SECONDS) -> None:
+    def _deliver_unfinished(
+        self, turn: TurnFile, events: list[dict[str, Any]], seconds: float = END_SECONDS
+    ) -> None:
         """Deliver an unfinished turn and delete it; finished ones are already delivered."""
-        events = turn.events()
         kinds = EVENTS[self._host]
         if events and kinds.get(str(events[-1].get("hook_event_name"))) != "turn_end":
             if self._host == "claude-code":
@@ -218,7 +213,8 @@ class AgentHooks:
         for path in sorted(folder.glob("*.jsonl")):
             with suppress(OSError):
                 if path.stat().st_mtime < before:
-                    self._deliver_unfinished(TurnFile(path))
+                    turn = TurnFile(path)
+                    self._deliver_unfinished(turn, turn.events())
 
     def _request(self, kind: str, events: Sequence[Payload], run: str | None) -> dict[str, Any]:
         first = events[0]
@@ -235,6 +231,14 @@ class AgentHooks:
             "home": str(self._client.home),
             "project": project_in(self._client.home, self._project, first.get("cwd")),
         }
+
+
+def _find_undone(events: Sequence[Payload], prompt: Payload) -> list[str]:
+    if not any("standing" in event for event in events):
+        return []
+    from memtier_plugin.ingest.user_acts import find_undone  # most turns edit nothing
+
+    return find_undone(events, str(prompt.get("cwd") or ""))
 
 
 def read_event(text: str) -> dict[str, Any]:

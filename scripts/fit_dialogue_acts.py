@@ -52,7 +52,8 @@ MORE: Final[Mapping[str, tuple[Act, ...]]] = {
 PENALTIES: Final = {"work": 0.01}  # of any other act
 PENALTY: Final = 0.001
 ELSEWHERE: Final = 0.3  # weight of what was said where nothing was corrected
-TASKS: Final = 0.05  # weight, for work, of tasks written with corrections, and of statements
+# Weights, for work, of tasks written with corrections, of what needs no memory, and of statements.
+WORK: Final = {"work prompt": 0.05, "other prompt": ELSEWHERE, "statement": 0.05}
 FOLDS: Final = 5
 # An intention and what is due interrupt, a withdrawal and a closing end something; of any other
 # act 1.
@@ -154,15 +155,13 @@ def weights_of(rows: Sequence[Row]) -> Table:
             weights[number, after] = ELSEWHERE * (
                 row.act == "work prompt" and row.file != "prompts"
             )
-            weights[number, work] = {"work prompt": TASKS, "other prompt": ELSEWHERE}.get(
-                row.act, 0.0
-            )
-            weights[number, work] = 1.0 if row.file == "prompts" else weights[number, work]
+            written = 1.0 if row.file == "prompts" else 0.0
+            weights[number, work] = written or WORK.get(row.act, 0.0)
             looks_due = row.file == "later" and row.act != "request prompt"
             weights[number, due] = 1.0 if looks_due else ELSEWHERE
         elif row.act == "statement":
             weights[number, intention] = ELSEWHERE / 3
-            weights[number, work] = TASKS
+            weights[number, work] = WORK[row.act]
         else:
             weights[number] = float(row.file not in MORE or row.file == "sessions")
             weights[number, [work, due]] = 0.0

@@ -23,7 +23,7 @@ from memtier_plugin.facts.extraction.experiences import extract_lessons
 from memtier_plugin.facts.extraction.llm import ChatEvolution, ChatExtractor
 from memtier_plugin.facts.verification.verify import Claim, Provenance, Rejection, verify_claim
 from memtier_plugin.facts.writer import FactWriter
-from memtier_plugin.ingest.user_acts import is_act
+from memtier_plugin.ingest.user_acts import tells_act
 from memtier_plugin.retrieval.duplicates import DENIES
 from memtier_plugin.storage.budget import ChatBudget
 from memtier_plugin.storage.store import Actor
@@ -265,7 +265,7 @@ class DraftBuilder:
     def _hold_if_from_tools(self, draft: FactDraft, entries: Mapping[str, Entry]) -> FactDraft:
         """Propose, rather than accept, what the assistant only passed on from a tool or page."""
         entry = self._assistant_entry(draft, entries)
-        if entry is None or draft.status != "active" or is_act(entry):
+        if entry is None or draft.status != "active" or tells_act(entry):
             return draft
         foreign = [e for e in entries.values() if origins.is_foreign(origins.effective_origin(e))]
         # Anything said after a tool's result rests on it, in whatever words or language.

@@ -11,7 +11,7 @@ from memtier_plugin.core.errors import IndexProblem, NotFound
 from memtier_plugin.core.events import ConfideEvent, ForgetEvent
 from memtier_plugin.core.records import Entry, Fact, JournalEvent, Message, Run, ToolCall
 from memtier_plugin.core.structs import replace_fields as replace
-from memtier_plugin.ingest.user_acts import is_act
+from memtier_plugin.ingest.user_acts import tells_act
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.store import Actor
 from memtier_plugin.text.phrases import only_acknowledges
@@ -134,7 +134,7 @@ class HeldLines:
         session.begin_run()
         held = set()
         for position, message in enumerate(messages):
-            shown = message.role == "assistant" or is_act(message)
+            shown = message.role == "assistant" or tells_act(message)
             if shown and _is_held(session, message):
                 held.add(position)
             else:
@@ -174,7 +174,7 @@ def _is_held(session: ExternalText, message: Message) -> bool:
 
 def _add(session: ExternalText, item: Message | Entry) -> None:
     """Add an item to the session: as external text, or as the user's or the machine's."""
-    if is_act(item):
+    if tells_act(item):
         return  # it quotes what the assistant wrote, which proves nothing
     origin = effective_origin(item) if isinstance(item, Entry) else item.origin or item.role
     if origin == "external":
@@ -220,14 +220,15 @@ class Confidences:
             marks = reader.events(kinds=[ConfideEvent.KIND], agent=self._actor.agent)
             sessions = {(mark.session, mark.sender) for mark in map(ConfideEvent.of, marks)}
             newest = cache(partial(self._newest, reader))
-            for number, (run, _) in enumerate(runs):
+            for number, (run, messages) in enumerate(runs):
                 if not sessions.isdisjoint({(run.session, None), (run.session, run.sender)}):
                     private[number] = True
                 elif not private[number]:
                     before = self._last_run(reader, run, newest(run.session, run.sender))
-                    private[number] = any(each.after for each in _confidences_in(before)) or (
-                        any(map(is_act, runs[number][1])) and any(entry.private for entry in before)
-                    )  # what a user undid was done in the run before
+                    # What a user undid was done in the run before.
+                    confided = any(map(tells_act, messages)) and any(e.private for e in before)
+                    announced = any(each.after for each in _confidences_in(before))
+                    private[number] = confided or announced
         return private
 
     def mark_earlier(self, run: Run, messages: Sequence[Message]) -> None:

@@ -67,13 +67,13 @@ def find_undone(events: Sequence[Mapping[str, Any]], folder: str) -> list[str]:
     return [edit.describe(folder, "had") for edit in edits if _is_undone(edit)]
 
 
-def is_act(message: Message | Entry) -> bool:
+def tells_act(message: Message | Entry) -> bool:
     """Return whether a message tells what a user did, not in their words."""
     return message.role == "system" and message.origin == "user"
 
 
-def message(act: str) -> dict[str, str]:
-    """Return the message that tells what a user did."""
+def act_message(act: str) -> dict[str, str]:
+    """Return the message that tells what a user did, such as "undid ..."."""
     return {"role": "system", "origin": "user", "content": f"The user {act}."}
 
 
@@ -89,8 +89,10 @@ def refusals(name: str, given: Any, folder: str) -> Iterator[dict[str, str]]:
     edits = [edit.describe(folder, "would have") for edit in _edits_of(name, given, folder)]
     given = given if isinstance(given, Mapping) else {}
     command = given.get("command") or given.get("cmd")
-    call = command if isinstance(command, str) else f"{name} {json.dumps(given)}"
-    yield message(f"refused {'; '.join(edits) or _shown([*filter(None, call.split())])}")
+    call = (
+        command if isinstance(command, str) else f"{name} {json.dumps(given, ensure_ascii=False)}"
+    )
+    yield act_message(f"refused {'; '.join(edits) or _shown(call.split())}")
 
 
 def _edits_of(name: str, given: Any, folder: str) -> Iterator[Edit]:
@@ -128,6 +130,7 @@ def _standing(edit: Edit) -> Edit | None:
 
 
 def _is_undone(edit: Edit) -> bool:
+    """Return whether an edit's file has the restored text again, and the new one nowhere else."""
     text = _read(edit.path)
     if text is None or edit.restored not in text:
         return False
@@ -135,6 +138,7 @@ def _is_undone(edit: Edit) -> bool:
 
 
 def _lines_without(text: str, other: str) -> list[str]:
+    """Return the lines of a text, without indentation, that another lacks."""
     known = {line.strip() for line in other.splitlines()}
     return [
         line.strip() for line in text.splitlines() if line.strip() and line.strip() not in known

@@ -33,8 +33,9 @@ SIGNAL: Final = "like"  # how like the prompt is to what a rule corrected
 _READ: Final = 128  # rules and intentions that are looked at, the newest
 _BEFORE: Final = 6  # lines before a correction, among which its request stands
 _MAX_CHARS: Final = 600  # of a text that are compared
-_LEAST: Final = 1.0  # how like a prompt must be, and beyond that, for what was done without words
-# (of 64 unseen like tasks that shows .42, of 320 unlike ones .12; without it .55 and .43)
+_LEAST: Final = 1.0  # how like a prompt must be
+# What more it takes for a rule without words.  Before 64 unseen like tasks such a rule is shown in
+# .42, before 320 unlike ones in .12; without this in .55 and .43.
 _LEAST_BY_ACT: Final = 2.0
 _REPEATED: Final = 0.5  # what each doubling of a rule's sources adds to its likeness
 # What the cosines of the request, the deed and the rule's own words count, and the share of the

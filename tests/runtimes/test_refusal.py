@@ -1,4 +1,4 @@
-"""The real Claude Code in a terminal, and what its user refuses or undoes."""
+"""The real Claude Code in a terminal, in which a user refuses a call."""
 
 from __future__ import annotations
 

@@ -182,6 +182,20 @@ def test_the_reason_of_a_refusal_is_imported_as_the_users(tmp_path: Path) -> Non
     assert [m.tool.ok for m in session.messages if m.tool] == [False, None, False]
 
 
+def test_a_call_refused_without_a_word_is_imported(tmp_path: Path) -> None:
+    """It is told as the user's act; one that the host itself denied is not."""
+    lines = []
+    for number, denial in enumerate(("user-rejected", "permission-rule")):
+        command = {"command": f"rm -r Entwürfe{number}"}
+        call = {"type": "tool_use", "id": f"r{number}", "name": "Bash", "input": command}
+        result = {"type": "tool_result", "tool_use_id": f"r{number}", "content": "Rejected."}
+        lines.append(claude("assistant", f"b{number}", [call]))
+        lines.append(claude("user", f"v{number}", [result], toolDenialKind=denial))
+    [session], _ = read(claude_file(tmp_path / "s-1.jsonl", *lines), "claude-code")
+    acts = [m.content for m in session.messages if (m.role, m.origin) == ("system", "user")]
+    assert acts == ["The user refused `rm -r Entwürfe0`."]
+
+
 def test_answers_to_questions_are_imported_as_the_users(tmp_path: Path) -> None:
     """What a user answered stands after its question, as their word."""
     call = {"type": "tool_use", "id": "q1", "name": "AskUserQuestion", "input": {}}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from memtier_plugin.core.records import CORRECTED, Entry, FactDraft
-from memtier_plugin.ingest.user_acts import is_act
+from memtier_plugin.ingest.user_acts import tells_act
 from memtier_plugin.retrieval.corrections import BY_ACT
 from memtier_plugin.retrieval.dialogue_acts import ends_rule, sets_rule
 from memtier_plugin.retrieval.duplicates import DENIES
@@ -28,7 +28,7 @@ def find_corrections(entries: Sequence[Entry], before: Iterable[Entry] = ()) -> 
     """
     answered = next((e for e in reversed([*before]) if not _is_between(e)), None)
     for index, entry in enumerate(entries):
-        if is_act(entry) and not entry.tainted:
+        if tells_act(entry) and not entry.tainted:
             words = (e.content for e in entries[index:] if e.role == e.origin == "user")
             if not sets_rule(next(words, "")):  # else their words say it
                 yield draft_of(entry, CORRECTED, BY_ACT, entry.content)
@@ -43,7 +43,7 @@ def find_corrections(entries: Sequence[Entry], before: Iterable[Entry] = ()) -> 
 
 
 def _is_between(entry: Entry) -> bool:
-    return entry.role == "tool" or is_act(entry)
+    return entry.role == "tool" or tells_act(entry)
 
 
 def draft_of(entry: Entry, relation: str, extractor: str, words: str) -> FactDraft:
