@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent, ToolCallEvent
 from memtier_plugin.hosts.project import EVENTS, agent_of
 from memtier_plugin.ingest.host_words import LOCAL_TOOLS, RUNNERS, given_answers, user_words
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
@@ -64,6 +64,8 @@ class CodingAgentTranslator:
             since = self._compactions.last_compaction(session)
             prompt = PromptEvent(prompt=query, visible_since=since, keeps_injected=True)
             return HookCall("before_prompt_build", run, prompt) if query.strip() else None
+        if name == "call":
+            return HookCall("before_tool_call", run, _call(events[0])) if events else None
         compacted = name == "compaction" or (
             name == "session_start" and events and events[0].get("source") in _FORGETTING
         )
@@ -119,15 +121,19 @@ def _messages(events: Sequence[Payload], host: str, local: Sequence[str]) -> Ite
             yield from [{"role": "assistant", "content": str(answer)}] if answer else ()
 
 
+def _call(event: Payload) -> ToolCallEvent:
+    """Return a tool call as it is recorded."""
+    name = _OWN_SERVER.sub("", str(event.get("tool_name") or ""))
+    given = event.get("tool_input") or {}
+    written = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    return ToolCallEvent(tool=name, arguments=written)
+
+
 def _tool_messages(
     event: Payload, host: str, local: Sequence[str], number: int
 ) -> Iterator[Payload]:
     key = str(event.get("tool_use_id") or f"call-{number}")  # Gemini's calls have no id
-    name = _OWN_SERVER.sub("", str(event["tool_name"]))
-    tool_input = event.get("tool_input") or {}
-    arguments = (
-        tool_input if isinstance(tool_input, str) else json.dumps(tool_input, ensure_ascii=False)
-    )
+    name, arguments = (made := _call(event)).tool, made.arguments
     call = {"id": key, "name": name, "arguments": arguments}
     yield {"role": "assistant", "content": "", "tool_calls": [call]}
     result = _result_text(event)

@@ -27,6 +27,7 @@ from .resident import ResidentClient
 from .resident_connection import Payload
 
 PROMPT_SECONDS: Final = 5.0
+CALL_SECONDS: Final = 2.0  # that a tool call waits for its reminder
 END_SECONDS: Final = 20.0
 MAX_RESULT_CHARS: Final = 64_000  # characters kept of a tool's result
 ABANDONED_SECONDS: Final = 24 * 3600.0  # after which a dead session's turn is delivered
@@ -110,12 +111,14 @@ class AgentHooks:
             return {}
         if sub := str(payload.get("agent_id") or ""):  # a sub-agent's event, with a turn of its own
             session = f"{session}.{sub}"
-            if kind not in ("tool", "subagent_end") or not payload.get("agent_type"):
+            if kind not in ("call", "tool", "subagent_end") or not payload.get("agent_type"):
                 return {}  # the host's own summarising call
         turn = TurnFile.of(self._client.home, self._host, session)
         self.is_prompt = kind == "prompt"
         if self.is_prompt:
             return self._recall(turn, name, payload)
+        if kind == "call":
+            return self._remind(turn, name, payload)
         if kind == "turn_end":
             self._complete(turn, payload)
         if kind in ("tool", "turn_end", "subagent_end"):
@@ -175,6 +178,18 @@ class AgentHooks:
             block = block.translate(_SQUARE)
         self._unacknowledged = request, answer
         return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": block}}
+
+    def _remind(self, turn: TurnFile, name: str, payload: Payload) -> dict[str, Any]:
+        """Return the output that puts a rule to the agent in place of its call, if any."""
+        run = next((str(each["run_id"]) for each in turn.events() if "run_id" in each), None)
+        request = self._request("call", [payload], run)
+        answer = self._client.call("hook", request, CALL_SECONDS) or {}
+        if not (text := answer.get("text")):
+            return {}
+        if self._host == "gemini":
+            return {"decision": "deny", "reason": text}
+        decision = {"permissionDecision": "deny", "permissionDecisionReason": text}
+        return {"hookSpecificOutput": {"hookEventName": name, **decision}}
 
     def finish(self, *, printed: bool = True) -> None:
         """Acknowledge the last answer, if it was printed.

@@ -18,7 +18,15 @@ from memtier_plugin.core.concurrency import TooManyJobs, WorkerPool
 from memtier_plugin.core.errors import MemTierError, NotFound, Paused
 from memtier_plugin.core.hookspecs import hookimpl
 from memtier_plugin.core.plugins import record_failure
-from memtier_plugin.core.results import PromptAddition, PromptEvent, RunContext, RunEvent, Shown
+from memtier_plugin.core.results import (
+    CallReminder,
+    PromptAddition,
+    PromptEvent,
+    RunContext,
+    RunEvent,
+    Shown,
+    ToolCallEvent,
+)
 from memtier_plugin.core.structs import replace_fields as replace
 from memtier_plugin.facts import forgetting
 from memtier_plugin.memory import MemTier
@@ -90,6 +98,26 @@ def _query_text(event: PromptEvent) -> str:
     """Return the prompt, or the user's last message if a host leaves the prompt empty."""
     contents = (message.content for message in reversed(event.messages) if message.role == "user")
     return event.prompt or next(contents, "")
+
+
+@hookimpl(trylast=True)
+def before_tool_call(event: ToolCallEvent, context: RunContext) -> CallReminder | None:
+    """Return the rule that the agent is reminded of before a tool call, once a session."""
+    return run_guarded(
+        "before_tool_call", context, lambda memory, _until: _remind(memory, event, context)
+    )
+
+
+def _remind(memory: MemTier, event: ToolCallEvent, context: RunContext) -> CallReminder | None:
+    from memtier_plugin.facts.call_reminders import remind  # few hosts call this
+
+    text = remind(
+        *(memory.actor, event.tool, event.arguments),
+        session_id=context.session_id or "",
+        run_id=context.run_id,
+        sender=context.sender,
+    )
+    return CallReminder(text=text) if text else None
 
 
 @hookimpl(trylast=True)
@@ -202,11 +230,17 @@ def _record_unsaved(memory: MemTier, event: RunEvent, context: RunContext) -> No
 
 T = TypeVar("T")
 HookName = Literal[
-    "before_prompt_build", "agent_end", "session_start", "session_end", "before_compaction"
+    "before_prompt_build",
+    "before_tool_call",
+    "agent_end",
+    "session_start",
+    "session_end",
+    "before_compaction",
 ]
 
 _DEADLINES: Final[Mapping[HookName, str]] = {  # settings under `hooks`
     "before_prompt_build": "prompt_deadline_ms",
+    "before_tool_call": "prompt_deadline_ms",
     "agent_end": "end_deadline_ms",
     "before_compaction": "end_deadline_ms",
     "session_start": "session_deadline_ms",
@@ -230,7 +264,7 @@ def run_guarded(
 ) -> T | None:
     """Run a hook's work on the context's memory; return its answer, or None if it failed.
 
-    The prompt's hook is not queued, so that it never waits for an earlier run's late write.
+    What an agent waits for is not queued, so that it never waits for an earlier run's late write.
 
     Args:
         work: called with the memory and its deadline, in ``time.monotonic()`` seconds.
@@ -238,7 +272,7 @@ def run_guarded(
     """
     started = time.monotonic()
     queue = replace(context, run_id=None, sender=None, parent=None)
-    line = None if hook == "before_prompt_build" else queue
+    line = None if hook in ("before_prompt_build", "before_tool_call") else queue
     answers: list[T | None] = []
     try:
         seconds = getattr(memory_pool.settings(context).hooks, _DEADLINES[hook]) / 1000

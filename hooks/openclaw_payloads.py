@@ -22,7 +22,7 @@ from memtier_plugin.core.files import write_private_file
 from memtier_plugin.core.formats import from_iso, parse_json_text, to_iso
 from memtier_plugin.core.paths import make_private_folder
 from memtier_plugin.core.records import Origin
-from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent
+from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, RunEvent, ToolCallEvent
 from memtier_plugin.ingest.host_words import is_continuation, is_marked, is_report, user_words
 from memtier_plugin.ingest.messages import flatten_content, parse_messages
 
@@ -46,6 +46,7 @@ MAX_KEPT: Final = 2000  # conversations and runs remembered; the oldest are drop
 
 _HOOKS: Final = (
     "before_prompt_build",
+    "before_tool_call",
     "agent_end",
     "before_compaction",
     "session_start",
@@ -222,6 +223,11 @@ class OpenClawTranslator:
         if name == "before_prompt_build":
             prompt = _prompt_event(event, context, run, self.known)
             return HookCall(name, run, prompt) if prompt else None
+        if name == "before_tool_call":
+            arguments = json.dumps(event.get("params") or {}, ensure_ascii=False)
+            return HookCall(
+                name, run, ToolCallEvent(tool=str(event.get("toolName") or ""), arguments=arguments)
+            )
         # Between two runs, when everything is stored
         if name == "before_compaction" and not run.run_id:
             return HookCall(name, run, RunEvent(messages=()))

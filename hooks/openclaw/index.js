@@ -7,6 +7,7 @@ import { delimiter, join } from "node:path";
 import { Bridge } from "./bridge.js";
 
 const PROMPT_MS = 4000; // below the 15 s that OpenClaw waits
+const CALL_MS = 2000; // that a tool call waits for a reminder
 const END_MS = 25_000; // below its 30 s
 const TOOL_MS = 10_000;
 const MODEL_MS = 120_000; // for a completion of the host's own model
@@ -188,10 +189,12 @@ export default {
     };
     api.on("before_model_resolve", warmUp);
 
+    const workspaces = new Map(); // by agent: the folder of its last prompt, which a call's context lacks
     const promptMs = config.promptDeadlineMs ?? PROMPT_MS;
     api.on("before_prompt_build", async (event, context) => {
       const started = performance.now();
       let answered = false;
+      workspaces.set(agentOf(context), context?.workspaceDir);
       try {
         const asked = payloadOf("before_prompt_build", { ...event, acknowledges: true }, context);
         const recalled = await bridge.call("hook", asked, promptMs);
@@ -208,6 +211,17 @@ export default {
         bridge.waits.later(waitOf("before_prompt_build", context, started, answered));
       }
     }, { timeoutMs: promptMs + 1000 });
+
+    if (config.callReminders === true) {
+      api.on("before_tool_call", async (event, context) => {
+        try { // what this throws, or its lateness, would stop the call
+          const reminder = await bridge.call("hook", payloadOf("before_tool_call", event, { workspaceDir: workspaces.get(agentOf(context)), ...context }), CALL_MS);
+          return reminder?.text ? { block: true, blockReason: reminder.text } : undefined;
+        } catch (error) {
+          api.logger.warn(`memtier: no reminder for a call of ${event?.toolName}: ${error.message}`);
+        }
+      }, { timeoutMs: CALL_MS + 1000 });
+    }
 
     const endMs = config.endDeadlineMs ?? END_MS;
     for (const name of ["agent_end", ...OBSERVED]) {

@@ -228,7 +228,7 @@ def todo_view(document: Document, config: Path) -> RenderableType:
 
 
 def rules_view(document: Document) -> RenderableType:
-    """Render rules: who set each, and how often it was said, shown, and then repeated."""
+    """Render rules: who set each, how often it was said, shown, repeated and reminded of."""
     rows = (
         (
             rule["date"][:10],
@@ -237,11 +237,11 @@ def rules_view(document: Document) -> RenderableType:
             rule["who"],
             str(rule["times"]),
             str(rule["shown"]),
-            str(rule["again"] or ""),
+            *(str(rule[count] or "") for count in ("again", "reminded", "insisted")),
         )
         for rule in document["rules"]
     )
-    names = ("date", "id", "rule", "from", "said", "shown", "repeated")
+    names = ("date", "id", "rule", "from", "said", "shown", "repeated", "reminded", "insisted")
     return views.table_view(names, rows, wide=["rule"], nothing="No rules yet.")
 
 

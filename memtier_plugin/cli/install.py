@@ -43,23 +43,30 @@ _DIFF_COLOURS = {"+": "green", "-": "red"}
     default=None,
     help="Extract facts with the host's own model, or not; its caps are shown.",
 )
+@click.option(
+    "--call-reminders/--no-call-reminders",
+    default=None,
+    help="Remind of a rule right before a tool call that it is about, or not.",
+)
 @click.option("--service", is_flag=True, help="Start the resident at login instead.")
 @click.option("--no-canary", is_flag=True, help="Skip the test turn.")
 @click.pass_context
 def install(
     ctx: click.Context,
+    /,
     host: str | None,
     dry_run: bool,
     undo: bool,
-    use_host_model: bool | None,
     service: bool,
     no_canary: bool,
+    **options: bool | None,
 ) -> None:
     """Connect HOST to MemTier and test it; without HOST, list hosts."""
     scope: Scope = ctx.obj
-    if service and (host or use_host_model is not None):
+    chosen = any(value is not None for value in options.values())
+    if service and (host or chosen):
         raise click.UsageError("name a host or use --service, not both")
-    if not (service or host) and (undo or dry_run or use_host_model is not None):
+    if not (service or host) and (undo or dry_run or chosen):
         raise click.UsageError("name a HOST; `memtier install` lists those on this machine")
     if service:
         scope.show(_set_up_service(scope.path, dry_run=dry_run, undo=undo), _service_view)
@@ -77,29 +84,25 @@ def install(
     if undo:
         changes = installing.uninstall_host(host, scope.path, dry_run=True)
     else:
-        changes = installing.plan_changes(host, scope.path, project, use_host_model=use_host_model)
+        changes = installing.plan_changes(host, scope.path, project, **options)
     document["changes"] = [
         {"path": str(c.path), "why": c.why, "diff": diff_file(c.path, c.before, c.text)}
         for c in changes
     ]
     if not scope.as_json:
         _print_diffs(document["changes"], diffs=dry_run)
-    document["done"] = not dry_run
-    document["canary"] = None
+    document |= {"done": not dry_run, "canary": None, "host_model": None}
     if not dry_run and undo:
         installing.uninstall_host(host, scope.path)
     elif not dry_run:
         make_home(scope.path)
-        installing.install_host(host, scope.path, project, use_host_model=use_host_model)
+        installing.install_host(host, scope.path, project, **options)
         MemTier.open(scope.path, project).close()  # so that `status` shows it before the first turn
         if not no_canary:
             with views.make_console(stderr=True).status(f"testing {host} with one turn"):
                 document["canary"] = asdict(_prove(host, scope.path))
-    document["host_model"] = (
-        None
-        if undo or host in CODING_AGENTS
-        else _describe_consent(scope.path, project, use_host_model)
-    )
+    if not (undo or host in CODING_AGENTS):
+        document["host_model"] = _describe_consent(scope.path, project, options["use_host_model"])
     proof = document["canary"]
     failed = bool(proof and proof["ran"] and not proof["ok"])
     document["next"] = _next_step(document, undo, failed)

@@ -179,6 +179,15 @@ class RemindEvent(StateEvent, frozen=True, kw_only=True, tag="remind"):
     recall: str
 
 
+class CallReminderEvent(StateEvent, frozen=True, kw_only=True, tag="call_reminder"):
+    """An agent was reminded of a rule before a tool call; ``again``: it made the call again."""
+
+    session_id: str
+    tool: str
+    call: str = ""  # its arguments
+    again: bool = False
+
+
 class SupersedeEvent(StateEvent, frozen=True, kw_only=True, tag="supersede"):
     """A newer fact replaced others, which were true until ``valid_to``."""
 

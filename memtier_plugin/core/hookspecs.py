@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # a plugin that only adds commands needs none of these
         Source,
     )
     from memtier_plugin.core.results import (
+        CallReminder,
         Hit,
         PromptAddition,
         PromptEvent,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:  # a plugin that only adds commands needs none of these
         RunContext,
         RunEvent,
         Signal,
+        ToolCallEvent,
     )
     from memtier_plugin.core.settings.schema import Settings
     from memtier_plugin.core.structs import Record
@@ -214,6 +216,14 @@ def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAdditi
     """Return the text to add before the user's message, or None.
 
     A host calls it once per prompt and waits; it is kept to ``hooks.prompt_deadline_ms``.
+    """
+
+
+@hookspec(firstresult=True)
+def before_tool_call(event: ToolCallEvent, context: RunContext) -> CallReminder | None:
+    """Return what the user's rules say of a tool call, for the agent to think again, or None.
+
+    A host that the user wants it from calls it before each call of a tool, and waits.
     """
 
 

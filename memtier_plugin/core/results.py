@@ -118,12 +118,28 @@ class RunEvent(GivenRecord, frozen=True, kw_only=True):
     usage: tuple[UsageEvent, ...] = ()
 
 
+class ToolCallEvent(GivenRecord, frozen=True, kw_only=True):
+    """A tool call about to be made; ``arguments`` as the host writes them, mostly JSON."""
+
+    tool: str
+    arguments: str
+
+
+class CallReminder(Record, frozen=True, kw_only=True):
+    """What an agent is told instead of a tool call's result; it may make the call again."""
+
+    text: str
+
+
+HookEvent = PromptEvent | RunEvent | ToolCallEvent
+
+
 class HookCall(Record, frozen=True):
     """The hook call decoded from a host's payload."""
 
     hook: str
     context: RunContext
-    event: PromptEvent | RunEvent | None = None
+    event: HookEvent | None = None
 
 
 # -- The results of a recall: ranked hits, the block packed from them, and how it was made

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from typing import Any, Final, Literal
 
 from memtier_plugin.core.errors import NotFound
-from memtier_plugin.core.events import RecallEvent, RejectEvent
+from memtier_plugin.core.events import CallReminderEvent, RecallEvent, RejectEvent
 from memtier_plugin.core.formats import to_iso
 from memtier_plugin.core.records import CORRECTED, INJECTING, INTENDED, Entry, Fact
 from memtier_plugin.facts.views import list_facts
@@ -26,12 +26,17 @@ _RECALLS: Final = 10_000  # the newest, of which those that showed a rule are co
 
 @dataclass(frozen=True, slots=True)
 class RuleView:
-    """A rule in force, and how often it was said, shown, and said again after that."""
+    """A rule in force, and how often it was said, shown, and said again after that.
+
+    ``reminded``: how often a tool call was held up by it, ``insisted``: and then made all the same.
+    """
 
     fact: Fact
     times: int
     shown: int
     again: int
+    reminded: int = 0
+    insisted: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -45,6 +50,8 @@ class RuleView:
             "times": self.times,
             "shown": self.shown,
             "again": self.again,
+            "reminded": self.reminded,
+            "insisted": self.insisted,
         }
 
 
@@ -62,10 +69,22 @@ def list_rules(reader: Reader, viewer: Asker | None) -> list[RuleView]:
                 known = first_shown.setdefault((item, recall.session_id), event.timestamp)
                 first_shown[item, recall.session_id] = min(known, event.timestamp)
     said_again = _count_repeats(reader, rules, first_shown)
+    reminded, insisted = _count_reminders(reader)
     return [
-        RuleView(rule, len(reader.sources(rule.id)), shown[rule.id], said_again[rule.id])
+        RuleView(
+            *(rule, len(reader.sources(rule.id)), shown[rule.id], said_again[rule.id]),
+            *(reminded[rule.id], insisted[rule.id]),
+        )
         for rule in rules[::-1]
     ]
+
+
+def _count_reminders(reader: Reader) -> tuple[Counter[str], Counter[str]]:
+    """Count, by a rule's id, the calls held up by it, and those of them that were made again."""
+    events = map(CallReminderEvent.of, reader.events([CallReminderEvent.KIND], newest=_RECALLS))
+    counts = Counter((item, event.again) for event in events for item in event.items)
+    reminded = Counter({item: number for (item, again), number in counts.items() if not again})
+    return reminded, Counter({item: number for (item, again), number in counts.items() if again})
 
 
 def _count_repeats(

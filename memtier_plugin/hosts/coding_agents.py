@@ -65,7 +65,7 @@ def require_writable(paths: Iterable[Path]) -> None:
 
 SERVER: Final = "memtier"
 _KEYS: Final = ("mcpServers", "servers", "mcp", "context_servers")  # sections of JSON files
-_SECONDS: Final = {"prompt": 10, "tool": 10}  # timeout of a hook; the others get 30
+_SECONDS: Final = {"prompt": 10, "call": 10, "tool": 10}  # timeout of a hook; the others get 30
 _BY_HAND: Final = "or add the server and the hooks by hand, as --dry-run shows for an empty file"
 # Codex' table of our server, and tables inside it.
 _TOML_TABLE: Final = re.compile(
@@ -142,13 +142,19 @@ def is_config(path: Path) -> bool:
 
 
 def plan_files(
-    host: str, command: Sequence[str], home: Path, project: str
+    host: str, command: Sequence[str], home: Path, project: str, *, reminds: bool | None = None
 ) -> list[tuple[Path, str, str]]:
     """Return each file to write, its new text, and the purpose.
 
+    Args:
+        reminds: whether a hook before each tool call reminds of rules; None keeps what is there.
+
     Raises:
+        Unsupported: the host has no such hook.
         SettingsError: a file cannot be edited.
     """
+    if reminds and "call" not in EVENTS.get(host, {}).values():
+        raise Unsupported(f"{host} has no hook before a tool call that MemTier knows")
     files = find_files(host)
     scope = [*command, "--home", str(home), "--project", project]
     server = [*scope, "--agent", agent_of(host), "mcp"]
@@ -162,12 +168,12 @@ def plan_files(
         config = read_json(files.servers, _BY_HAND)
         open_section(config, files.key, files.servers)[SERVER] = files.entry(server)
         if files.hooks == files.servers:
-            _add_hooks(config, files, host, scope)
+            _add_hooks(config, files, host, scope, reminds)
         text = format_json(config, read_text(files.servers))
     planned[files.servers] = text, "the tools of the memory"
     if files.hooks is not None and files.hooks != files.servers:
         config = read_json(files.hooks, _BY_HAND)
-        _add_hooks(config, files, host, scope)
+        _add_hooks(config, files, host, scope, reminds)
         text = format_json(config, read_text(files.hooks))
         planned[files.hooks] = text, "recalls before a prompt and records after a turn"
     return [(path, text, why) for path, (text, why) in planned.items()]
@@ -233,7 +239,7 @@ def read_hooks(host: str) -> dict[str, list[str]]:
     path = find_files(host).hooks
     if path is None:
         return {}
-    return {
+    hooks = {
         event: [
             command["command"]
             for group in groups
@@ -243,6 +249,7 @@ def read_hooks(host: str) -> dict[str, list[str]]:
         for event, groups in parse_json(path.read_text("utf-8"))["hooks"].items()
         if event in EVENTS[host]
     }
+    return {event: ours for event, ours in hooks.items() if ours}
 
 
 def _add_table(path: Path, server: Sequence[str]) -> str:
@@ -264,16 +271,27 @@ def _add_table(path: Path, server: Sequence[str]) -> str:
     return text
 
 
-def _add_hooks(config: dict[str, Any], files: AgentFiles, host: str, scope: Sequence[str]) -> None:
+def _add_hooks(
+    config: dict[str, Any],
+    files: AgentFiles,
+    host: str,
+    scope: Sequence[str],
+    reminds: bool | None,
+) -> None:
     assert files.hooks is not None
     hooks = open_section(config, "hooks", files.hooks)
+    if reminds is None:
+        of_calls = [hooks.get(event) for event, kind in EVENTS[host].items() if kind == "call"]
+        reminds = f" hook {host}" in json.dumps(of_calls)
     _remove_hooks(hooks, host)
     run = shlex.join([*scope, "hook", host])
     for event, kind in EVENTS[host].items():
+        if kind == "call" and not reminds:
+            continue
         seconds = _SECONDS.get(kind, 30)
-        ours = {"type": "command", "command": run, "timeout": seconds * files.second}
+        our = {"type": "command", "command": run, "timeout": seconds * files.second}
         matcher = {"matcher": MATCHERS[event]} if event in MATCHERS else {}
-        hooks[event] = [*hooks.get(event, ()), {**matcher, "hooks": [ours]}]
+        hooks[event] = [*hooks.get(event, ()), {**matcher, "hooks": [our]}]
 
 
 def _remove_hooks(hooks: dict[str, Any], host: str) -> None:

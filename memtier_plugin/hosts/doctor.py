@@ -151,7 +151,8 @@ def _check_agent(host: str, home: Path, where: str) -> Iterator[HealthFinding]:
             hooks = read_hooks(host)
         except (OSError, ValueError, KeyError, TypeError):
             hooks = {}
-        if missing := [event for event in EVENTS[host] if not hooks.get(event)]:
+        needed = [event for event, kind in EVENTS[host].items() if kind != "call"]
+        if missing := [event for event in needed if not hooks.get(event)]:
             message = f"{host} runs no hook of MemTier at {', '.join(missing)}"
             yield HealthFinding("error", message, path, again)
         if many := [event for event, ours in hooks.items() if len(ours) > 1]:

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,12 +86,19 @@ class FileChange:
 
 
 def plan_changes(
-    host: str, home: Path, project: str, *, use_host_model: bool | None = None
+    host: str,
+    home: Path,
+    project: str,
+    *,
+    use_host_model: bool | None = None,
+    call_reminders: bool | None = None,
 ) -> list[FileChange]:
     """Return the changes that connect a host to MemTier; empty if it is connected.
 
     Args:
         use_host_model: whether MemTier may use the host's model; None keeps the project's setting.
+        call_reminders: whether the host asks before each tool call for a rule that it may break;
+            None keeps the host's setting.
 
     Raises:
         Unsupported: the host is unknown, or a requirement is not installed.
@@ -103,10 +111,14 @@ def plan_changes(
         if use_host_model:
             raise Unsupported(f"{host} does not offer its model")
         require_mcp()
-        files = coding_agents.plan_files(host, launch_command(), home, project)
+        files = coding_agents.plan_files(
+            host, launch_command(), home, project, reminds=call_reminders
+        )
         changes = [FileChange(path, text, why) for path, text, why in files]
         return [change for change in changes if change.before != change.text]
-    plan = _plan_openclaw if host == "openclaw" else _plan_hermes
+    if call_reminders is not None and host != "openclaw":
+        raise Unsupported(f"{host} has no hook before a tool call that MemTier knows")
+    plan = _plan_hermes if host != "openclaw" else partial(_plan_openclaw, reminds=call_reminders)
     selected = yaml_settings.is_consented(home, project)
     if use_host_model is None:
         planned = plan(home, project, selected)
@@ -121,18 +133,17 @@ def plan_changes(
     return [change for change in planned if read_text(change.path) != change.text]
 
 
-def install_host(
-    host: str, home: Path, project: str, *, use_host_model: bool | None = None
-) -> list[FileChange]:
+def install_host(host: str, home: Path, project: str, **options: bool | None) -> list[FileChange]:
     """Connect a host to MemTier; return the changes made. Changed files are copied first.
 
-    See `plan_changes` for ``use_host_model``.
+    Args:
+        options: those of `plan_changes`.
 
     Raises:
         Unsupported: the host is unknown, or a requirement is not installed; nothing was changed.
         SettingsError: a host's file cannot be edited; nothing was changed.
     """
-    changes = plan_changes(host, home, project, use_host_model=use_host_model)
+    changes = plan_changes(host, home, project, **options)
     require_writable(_target(change.path) for change in changes)
     installed = read_installed(home)
     for change in changes:
@@ -232,7 +243,9 @@ def leads_to_plugin(path: object) -> bool:
     return named or read_plugin_manifest(folder).get("id") == "memtier"
 
 
-def _plan_openclaw(home: Path, project: str, consented: bool) -> list[FileChange]:
+def _plan_openclaw(
+    home: Path, project: str, consented: bool, reminds: bool | None = None
+) -> list[FileChange]:
     path = openclaw_config_path()
     config = read_json(path, _BY_HAND)
     plugins = open_section(config, "plugins", path)
@@ -254,6 +267,8 @@ def _plan_openclaw(home: Path, project: str, consented: bool) -> list[FileChange
     entry["hooks"].pop("allowPromptInjection", None)
     plugin_config = open_section(entry, "config", path)
     plugin_config |= {"command": launch_command(), "home": str(home), "project": project}
+    if reminds is not None:
+        plugin_config["callReminders"] = reminds
     models = yaml_settings.openclaw_models(config, str(path)) if consented else None
     yaml_settings.permit_openclaw(entry, models)
     why = "loads the plugin, selects the memory slot and permits the hooks"

@@ -93,11 +93,13 @@ def launch_command() -> list[str]:
 CODING_AGENTS: Final = (
     *("claude-code", "codex", "cursor", "gemini", "goose", "opencode", "vscode", "windsurf", "zed"),
 )
-# The meaning of each hook event; unlisted events are ignored.
+# The meaning of each hook event; unlisted events are ignored. Those of a call yet to be made are
+# passed on only where the user wants reminders (`memtier install --call-reminders`).
 EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "claude-code": {
         "SessionStart": "session_start",
         "UserPromptSubmit": "prompt",
+        "PreToolUse": "call",
         "PostToolUse": "tool",
         "PostToolUseFailure": "tool",
         "PreCompact": "compaction",
@@ -115,6 +117,7 @@ EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "gemini": {
         "SessionStart": "session_start",
         "BeforeAgent": "prompt",
+        "BeforeTool": "call",
         "AfterTool": "tool",
         "PreCompress": "compaction",
         "AfterAgent": "turn_end",
@@ -124,6 +127,8 @@ EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
 # Required values of an event's fields.  Gemini CLI calls PreCompress before every request of a
 # turn, whether it compresses or not; only a manual trigger means real compression.
 MATCHERS: Final[Mapping[str, str]] = {
+    "PreToolUse": "Bash|Edit|MultiEdit|Write|NotebookEdit|mcp__.*",
+    "BeforeTool": "run_shell_command|replace|write_file|mcp_.*",
     "PostToolUse": "*",
     "PostToolUseFailure": "*",
     "AfterTool": "*",

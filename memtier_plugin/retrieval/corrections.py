@@ -81,7 +81,7 @@ def find_rules(
     """
     if not asks_for_work(prompt):
         return []
-    rules = _read_rules(reader, own_words)
+    rules = read_rules(reader, own_words)
     prompt = prompt[:_MAX_CHARS]
     cosines = _read_cosines(reader, rules, vector) if vector else _compare_texts(prompt, rules)
     likely = [(_likeness(prompt, rule, cosines), rule) for rule in rules]
@@ -163,7 +163,7 @@ def read_own_words(reader: Reader, viewer: Viewer) -> list[OwnWords]:
     ]
 
 
-def _read_rules(reader: Reader, own_words: Sequence[OwnWords]) -> list[Rule]:
+def read_rules(reader: Reader, own_words: Sequence[OwnWords]) -> list[Rule]:
     """Return the rules among a user's own words, with what they corrected."""
     entries = {
         _line_of(reader, each.item): Rule(each.row, each.item, each.times)

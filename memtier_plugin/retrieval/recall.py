@@ -22,7 +22,7 @@ from memtier_plugin.core.events import RecallEvent
 from memtier_plugin.core.formats import aware, new_id
 from memtier_plugin.core.records import JournalEvent, count_tokens
 from memtier_plugin.core.results import DUE, REMINDS, Hit, Recall, RecallRequest, Step
-from memtier_plugin.core.settings.schema import AgentRights, Settings
+from memtier_plugin.core.settings.schema import Settings
 from memtier_plugin.retrieval.block import BlockPlan
 from memtier_plugin.retrieval.call_history import mark_calls, with_histories
 from memtier_plugin.retrieval.candidates import Expansion
@@ -60,7 +60,7 @@ from memtier_plugin.retrieval.search import (
 )
 from memtier_plugin.retrieval.session import AlreadyShown, SubjectFinder, refresh_for
 from memtier_plugin.retrieval.standing import find_unpasted_orders
-from memtier_plugin.retrieval.visibility import Viewer, linked_people, read_hits, with_added
+from memtier_plugin.retrieval.visibility import Viewer, read_hits, view_of, with_added
 from memtier_plugin.retrieval.workspace import find_workspace
 from memtier_plugin.storage.sessions import DeadlineExceeded, from_new_index
 from memtier_plugin.storage.store import Actor
@@ -102,14 +102,7 @@ class Recaller:
         Args:
             searches: off leaves the index alone, and with it whom the sender is linked with.
         """
-        rights = self.settings.agents.get(self._actor.agent) or AgentRights()
-        sender = self._actor.mask_name(sender)
-        linked = frozenset[str]()
-        if searches and not self.store.paused:
-            linked = linked_people(self.store.reader(), sender or "")
-        if self._actor.everybody:
-            return Viewer("", sender, True, at, linked)
-        return Viewer(self._actor.agent, sender, rights.read_all, at, linked, rights.read_people)
+        return view_of(self._actor, self.settings, sender, at, searches=searches)
 
     @cached_property
     def ranker(self) -> Ranker:

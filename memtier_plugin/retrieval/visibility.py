@@ -16,11 +16,13 @@ from msgspec.structs import replace
 from memtier_plugin.core.events import LinkPeopleEvent, UnlinkPeopleEvent
 from memtier_plugin.core.records import Entry, Fact, Source
 from memtier_plugin.core.results import Evidence, Hit
+from memtier_plugin.core.settings.schema import AgentRights, Settings
 from memtier_plugin.retrieval.signals import ScoredRow
 from memtier_plugin.storage.index.overviews import Page
 from memtier_plugin.storage.index.records import Stored
 from memtier_plugin.storage.readers import Reader
 from memtier_plugin.storage.state import describe_state
+from memtier_plugin.storage.store import Actor
 from memtier_plugin.trust.confidences import WITHHELD
 
 NEAR: Final = 1  # lines before and behind one that was found (docs/evaluation.md)
@@ -160,6 +162,24 @@ class Viewer:
     def people(self) -> frozenset[str] | None:
         """The people whose personal facts it may see; None for everybody's."""
         return asker.readable_people if (asker := self.asker) else None
+
+
+def view_of(
+    actor: Actor, settings: Settings, sender: str | None, at: datetime, *, searches: bool = True
+) -> Viewer:
+    """Return an agent as it asks for a sender, with what its project grants it.
+
+    Args:
+        searches: off leaves the index alone, and with it whom the sender is linked with.
+    """
+    rights = settings.agents.get(actor.agent) or AgentRights()
+    sender = actor.mask_name(sender)
+    linked = frozenset[str]()
+    if searches and not actor.store.paused:
+        linked = linked_people(actor.store.reader(), sender or "")
+    if actor.everybody:
+        return Viewer("", sender, True, at, linked)
+    return Viewer(actor.agent, sender, rights.read_all, at, linked, rights.read_people)
 
 
 # -- Build hits from ranked rows: items with their sources, limited to the viewer's rights

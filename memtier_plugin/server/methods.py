@@ -22,11 +22,14 @@ from memtier_plugin.core.formats import from_iso
 from memtier_plugin.core.paths import make_private_folder
 from memtier_plugin.core.plugins import manager, watch_failures
 from memtier_plugin.core.results import (
+    CallReminder,
+    HookEvent,
     PromptAddition,
     PromptEvent,
     RecallOptions,
     RunContext,
     RunEvent,
+    ToolCallEvent,
 )
 from memtier_plugin.core.settings.load import load_settings
 from memtier_plugin.core.structs import check_fields
@@ -44,15 +47,16 @@ METHODS: Final = (
     *("forget", "unforget", "facts", "fact", "review", "status", "ping"),
     *("acknowledge", "offers", "complete"),
 )
-HOOKS: Final[Mapping[str, type[PromptEvent | RunEvent] | None]] = {
+HOOKS: Final[Mapping[str, type[HookEvent] | None]] = {
     "before_prompt_build": PromptEvent,
+    "before_tool_call": ToolCallEvent,
     "agent_end": RunEvent,
     "before_compaction": RunEvent,
     "session_start": None,
     "session_end": None,
 }
 # Hooks whose failure is reported, so that the host retries the event or continues without a block.
-AWAITED_HOOKS: Final = ("agent_end", "before_compaction", "before_prompt_build")
+AWAITED_HOOKS: Final = {*HOOKS} - {"session_start", "session_end"}
 MAX_TRANSLATORS: Final = 512  # kept in memory; their state is in files
 
 
@@ -177,13 +181,14 @@ class Methods:
             raise BadParams(f"no hook {name!r}; there are {', '.join(HOOKS)}")
         defaults = {"home": home or self._home, "project": project, "agent_id": agent}
         kind = HOOKS[name]
-        payload: PromptEvent | RunEvent | None = None
+        payload: HookEvent | None = None
         try:
             run = RunContext(**{**defaults, **context})
             check_fields(run)
             if kind is not None:
                 fields = {**(event or {})}
-                fields["messages"] = parse_messages(fields.get("messages", ()))
+                if kind is not ToolCallEvent:
+                    fields["messages"] = parse_messages(fields.get("messages", ()))
                 if (since := fields.get("visible_since")) is not None:
                     fields["visible_since"] = from_iso(since)
                 payload = kind(**fields)
@@ -192,10 +197,10 @@ class Methods:
             raise BadParams(f"the event or context of {name} is wrong: {error}") from None
         return self._call_hook(name, self._admit(run), payload)
 
-    def _call_hook(self, name: str, run: RunContext, event: PromptEvent | RunEvent | None) -> Any:
+    def _call_hook(self, name: str, run: RunContext, event: HookEvent | None) -> Any:
         arguments = {} if event is None else {"event": event}
         answer = getattr(manager().hook, name)(context=run, **arguments)
-        return to_jsonable(answer) if isinstance(answer, PromptAddition) else None
+        return to_jsonable(answer) if isinstance(answer, PromptAddition | CallReminder) else None
 
     def _warning(self, context: RunContext) -> str | None:
         """Return a warning for the host's log, once, if turns pass without anything stored."""

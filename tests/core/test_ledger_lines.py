@@ -46,6 +46,7 @@ from memtier_plugin.core.records import (
     decode_fact,
 )
 from memtier_plugin.credit.questions import Regression
+from memtier_plugin.facts.call_reminders import remind
 from memtier_plugin.facts.forgetting import propose_forget
 from memtier_plugin.lifecycle.edit import RestoreByUndoEvent
 from memtier_plugin.lifecycle.selection import Selection
@@ -216,18 +217,15 @@ def spoken(home: Path) -> list[tuple[str, bytes]]:
         memory.consolidate()
         memory.recall("Let us change the gateway config.", session_id="s8", purpose="inject")
         rule = "No, never use yarn here. Use pnpm."
-        talk = turns("Add a date library.", "Done: yarn add dayjs.", rule, "Okay.")
+        asked, *talk = turns("Add a date library.", "Done: yarn add dayjs.", rule, "Okay.")
+        talk = [asked, *tool("done", "yarn add dayjs"), *talk]
         memory.end_run(talk, session_id="s8", run_id="r8")
         memory.consolidate()
         task = "Install lodash for the reports page."
         memory.recall(task, session_id="s9", run_id="r9", purpose="inject")
-        asked = {"name": "bash", "arguments": '{"command": "yarn add lodash"}'}
-        calls = [{"id": "1", "function": asked}]
-        done = [
-            user_message(task),
-            {"role": "assistant", "content": "", "tool_calls": calls},
-            {"role": "tool", "tool_call_id": "1", "content": "done", "exit_code": 0},
-        ]
+        call = '{"command": "yarn add lodash"}'
+        assert remind(memory.actor, "shell", call, session_id="s9", run_id="r9")
+        done = [user_message(task), *tool("done", "yarn add lodash", exit_code=0)]
         memory.end_run(done, session_id="s9", run_id="r9")
         return stored(home)
 

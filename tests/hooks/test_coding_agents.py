@@ -296,6 +296,61 @@ def test_a_recall_that_is_late_is_no_answer(home: Path, monkeypatch: pytest.Monk
         assert memory.status()["prompts"]["claude-code"]["unanswered"] == 1
 
 
+RULE = "No, never use yarn here. Use pnpm."
+
+
+@pytest.mark.parametrize(
+    ("host", "before_prompt", "before_call", "tool"),
+    [
+        ("claude-code", "UserPromptSubmit", "PreToolUse", "Bash"),
+        ("gemini", "BeforeAgent", "BeforeTool", "run_shell_command"),
+    ],
+)
+def test_a_reminder_at_a_call(
+    home: Path, host: str, before_prompt: str, before_call: str, tool: str
+) -> None:
+    """A call of a rule's kind is refused once, with the rule as reason, in the host's own form."""
+    made = {"id": "1", "name": tool, "arguments": json.dumps({"command": "yarn add dayjs"})}
+    with MemTier.open(home, "p", f"{host}.main") as memory:
+        memory.end_run(
+            [
+                {"role": "user", "content": "Add the date library."},
+                {"role": "assistant", "content": "", "tool_calls": [made]},
+                {"role": "assistant", "content": "Done."},
+                {"role": "user", "content": RULE},
+                {"role": "assistant", "content": "Understood."},
+            ],
+            session_id="before",
+            run_id="r",
+        )
+        memory.consolidate()
+    hooks = AgentHooks(ResidentHere(home), host, "p")
+    hooks.pass_event(event(before_prompt, prompt="Install lodash."))
+    call = event(before_call, tool_name=tool, tool_input={"command": "yarn add lodash"})
+    answer = hooks.pass_event(call)
+    if host == "gemini":
+        assert answer.keys() == {"decision", "reason"} and answer["decision"] == "deny"
+        reason = answer["reason"]
+    else:
+        output = answer["hookSpecificOutput"]
+        assert (output["hookEventName"], output["permissionDecision"]) == ("PreToolUse", "deny")
+        reason = output["permissionDecisionReason"]
+    assert RULE in reason
+    assert hooks.pass_event(call) == {}
+    assert hooks.pass_event({**call, "tool_input": None, "session_id": "s2"}) == {}
+
+
+def test_a_call_goes_on_without_its_reminder(home: Path) -> None:
+    """A resident that cannot be reached holds up no call; the reason is on stderr."""
+    MemTier.open(home, "p").close()
+    (home / "run").write_text("no folder")
+    call = event("PreToolUse", tool_name="Bash", tool_input={"command": "ls"})
+    arguments = ("--home", home, "--project", "p", "hook", "claude-code")
+    done = run_memtier(*arguments, input=json.dumps(call))
+    assert (done.exit_code, json.loads(done.stdout)) == (0, {})
+    assert "no resident can be started" in done.stderr
+
+
 OTHERS: dict[str, list[dict[str, Any]]] = {
     "codex": [
         event("SessionStart", source="startup", model="gpt-5"),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.errors import MessageError
-from memtier_plugin.core.results import HookCall, PromptEvent, RunContext
+from memtier_plugin.core.results import HookCall, PromptEvent, RunContext, ToolCallEvent
 from memtier_plugin.hooks import openclaw_payloads
 from memtier_plugin.hooks.openclaw_payloads import (
     SESSION_IDLE,
@@ -202,6 +202,15 @@ def test_between_sessions(translator: OpenClawTranslator, kind: str) -> None:
     assert [message.role for message in ended.messages] == ["tool"]
     person = {"inputProvenance": {"kind": "external_user"}}
     assert prompt_of(translate(translator, "before_prompt_build", {"prompt": "Hi"}, person)) == "Hi"
+
+
+def test_a_call(translator: OpenClawTranslator) -> None:
+    """A call yet to be made has the tool and the arguments as a run's record has them."""
+    event = {"toolName": "exec", "params": {"command": "yarn add lodash"}, "toolCallId": "c1"}
+    call = translate(translator, "before_tool_call", event)
+    assert call is not None and call.hook == "before_tool_call"
+    assert call.event == ToolCallEvent(tool="exec", arguments='{"command": "yarn add lodash"}')
+    assert translate(translator, "before_tool_call", {}) is not None
 
 
 @pytest.mark.parametrize("trigger", ["cron", "heartbeat"])

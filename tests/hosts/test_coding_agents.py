@@ -298,7 +298,7 @@ def test_other_agents(tmp_path: Path, home: Path, host: str) -> None:
     agent = ["--agent", f"{host}.main", "mcp"]
     assert coding_agents.read_server(host) == [*launch_command(), *scope, *agent]
     hooks = coding_agents.read_hooks(host)
-    assert {*hooks} == {*EVENTS.get(host, ())}
+    assert {*hooks} == {name for name, kind in EVENTS.get(host, {}).items() if kind != "call"}
     for commands in hooks.values():
         [command] = commands
         assert command.endswith(f"--project shop hook {host}")
@@ -311,6 +311,20 @@ def test_other_agents(tmp_path: Path, home: Path, host: str) -> None:
     assert install.install_host(host, home, "shop") == []
     install.uninstall_host(host, home)
     assert {path: path.read_bytes() for path in top.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("host", FILES)
+def test_reminders_at_calls(tmp_path: Path, home: Path, host: str) -> None:
+    """Only who asks for it gets a hook before each call; it stays until it is asked away."""
+    write_user_files(host, tmp_path / "user")
+    names = [name for name, kind in EVENTS.get(host, {}).items() if kind == "call"]
+    if not names:
+        with pytest.raises(Unsupported, match=f"{host} has no hook before a tool call"):
+            install.install_host(host, home, "shop", call_reminders=True)
+        return
+    for wanted, there in ((None, False), (True, True), (None, True), (False, False)):
+        install.install_host(host, home, "shop", call_reminders=wanted)
+        assert {*coding_agents.read_hooks(host)}.issuperset(names) == there
 
 
 @pytest.mark.parametrize("host", FILES)

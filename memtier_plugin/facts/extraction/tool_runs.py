@@ -93,8 +93,7 @@ class ToolUse(NamedTuple):
         if self._is_shell():
             pair = " ".join(self._words()[:2])
             return self.program in _READING or pair in _READING_PAIRS
-        parts = {part.casefold() for part in _NAME_PARTS.findall(self.name)}
-        return self.name in _READING or bool(parts & _LOOKING and not parts & _DOING)
+        return only_reads(self.name)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -145,6 +144,12 @@ class ToolRun:
     ended: bool = False
 
 
+def only_reads(tool: str) -> bool:
+    """Return whether a tool that is no shell has no side effects, by its name."""
+    parts = {part.casefold() for part in _NAME_PARTS.findall(tool)}
+    return tool in _READING or bool(parts & _LOOKING and not parts & _DOING)
+
+
 def truncate(text: str, length: int) -> str:
     """Truncate a text to ``length`` characters, including an ellipsis."""
     return text if len(text) <= length else f"{text[: length - 3].rstrip()}..."
@@ -160,14 +165,14 @@ def group_runs(entries: Iterable[Entry]) -> Iterator[ToolRun]:
             continue
         request = next((e for e in run if e.role == "user" and e.origin == "user"), None)
         tainted = any(entry.tainted or entry.origin == "external" for entry in run)
-        ended = run[-1].tool is not None or not _spoken(run[-1])
+        ended = run[-1].tool is not None or not spoken_text(run[-1].content)
         yield ToolRun(request, pair_calls(run), tainted, ended)
 
 
-def _spoken(entry: Entry) -> str:
-    """Return an entry's text without its tool calls."""
-    call = _CALL.search(entry.content)
-    return (entry.content[: call.start()] if call else entry.content).strip()
+def spoken_text(content: str) -> str:
+    """Return an assistant's text without its tool calls."""
+    call = _CALL.search(content)
+    return (content[: call.start()] if call else content).strip()
 
 
 def pair_calls(entries: Sequence[Entry]) -> tuple[ToolUse, ...]:
@@ -181,7 +186,7 @@ def pair_calls(entries: Sequence[Entry]) -> tuple[ToolUse, ...]:
     pending: dict[str, list[int]] = {}  # indexes of the assistant's last calls, by tool
     results: dict[str, list[Entry]] = {}
     for entry in entries:
-        written = [*_written_calls(entry.content)] if entry.role == "assistant" else []
+        written = [*written_calls(entry.content)] if entry.role == "assistant" else []
         if written:
             _assign_results(calls, pending, results)
             pending, results = {}, {}
@@ -220,7 +225,7 @@ def _outcome(result: Entry) -> bool | None:
     return ok if ok is not None or code is None else True
 
 
-def _written_calls(content: str) -> Iterator[tuple[str, str, int]]:
+def written_calls(content: str) -> Iterator[tuple[str, str, int]]:
     """Yield the tool calls in an assistant's entry: name, arguments and their position."""
     spans = [match.span() for match in _CALL.finditer(content)]
     ends = [*(start - 1 for start, _ in spans[1:]), len(content)]
