@@ -109,6 +109,8 @@ def before_tool_call(event: ToolCallEvent, context: RunContext) -> CallReminder 
 
 
 def _remind(memory: MemTier, event: ToolCallEvent, context: RunContext) -> CallReminder | None:
+    if context.private:  # the journal would have its call
+        return None
     from memtier_plugin.facts.call_reminders import remind  # few hosts call this
 
     text = remind(

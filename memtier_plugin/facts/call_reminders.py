@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from operator import mul
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -99,10 +99,10 @@ def remind(
     """
     folder = str(actor.workspace or "")
     written = f"{TOOL_CALL_MARK} {tool} {arguments}]"
-    calls = [] if only_reads(tool) else calls_of(written, folder)
-    if not calls or actor.store.paused:
+    calls = () if only_reads(tool) else calls_of(written, folder)
+    if not calls or actor.store.paused or not actor.store.settings.facts.corrections:
         return None
-    [call] = calls
+    call = calls[0]
     actor.store.refresh(actor.agent, wait_ms=_REFRESH_MS)
     with actor.store.session() as reader:
         made = actor.redactor.redact(call.text).text[:_MARK]
@@ -150,7 +150,8 @@ def _model() -> dict[str, Any]:
     return model
 
 
-def calls_of(text: str, folder: str) -> list[Call]:
+@lru_cache(512)  # the same rules' calls are compared with every call
+def calls_of(text: str, folder: str) -> tuple[Call, ...]:
     """Return the calls in an assistant's line, without those of MemTier's own tools.
 
     Args:
@@ -165,7 +166,7 @@ def calls_of(text: str, folder: str) -> list[Call]:
             known = _words(f"cd {folder}")
             words = (_words(text) - known for text in (brings, " ".join(begins)))
             calls.append(Call(name, brings, *words))
-    return calls
+    return tuple(calls)
 
 
 def with_calls(rule: Rule, folder: str) -> RuleCalls:
@@ -189,7 +190,7 @@ def features(call: Call, prompt: str, rule: RuleCalls, rarity: Rarity) -> tuple[
     corrected = frozenset[str]().union(*(each.words for each in rule.calls))
     last = rule.calls[-1]
     shared = rarity(corrected & call.words)
-    vector = unit(call.text[:_MAX_CHARS])
+    vector = _vector(call.text)
     request = rule.rule.request.text if rule.rule.request else ""
     return (
         shared / max(1e-6, math.sqrt(rarity(corrected) * rarity(call.words))),
@@ -197,7 +198,7 @@ def features(call: Call, prompt: str, rule: RuleCalls, rarity: Rarity) -> tuple[
         min(_ENOUGH_NAMED, rarity((rule.words - corrected) & call.words)),
         _cosine(vector, rule.rule.item.text),
         _cosine(vector, rule.answer),
-        _cosine(unit(prompt[:_MAX_CHARS]), request) if prompt else 0.0,
+        _cosine(_vector(prompt), request) if prompt else 0.0,
         float(last.name == call.name),
         float(last.changes_file and call.changes_file),
         min(1.0, rarity(rule.words & last.programs & call.programs)),
@@ -208,8 +209,13 @@ def _changes_file(tool: str) -> bool:
     return any(part in tool.casefold() for part in _FILE_TOOLS)
 
 
-def _cosine(vector: Any, text: str) -> float:
-    return max(0.0, cosine(vector, unit(text[:_MAX_CHARS]))) if text else 0.0
+def _cosine(vector: Sequence[float], text: str) -> float:
+    return max(0.0, cosine(vector, _vector(text))) if text else 0.0
+
+
+@lru_cache(512)  # the same rules are compared with every call
+def _vector(text: str) -> tuple[float, ...]:
+    return unit(text[:_MAX_CHARS])
 
 
 def _words(text: str) -> frozenset[str]:

@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memtier_plugin.core.events import CallReminderEvent
+from memtier_plugin.core.results import RunContext, ToolCallEvent
+from memtier_plugin.core.structs import replace_fields as replace
 from memtier_plugin.facts.call_reminders import calls_of, remind
+from memtier_plugin.hooks.host_hooks import before_tool_call
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.memory import MemTier
 
@@ -90,6 +93,8 @@ def test_what_came_of_it_is_counted(memory: MemTier) -> None:
         ("Edit", {"file_path": f"{SHOP}/a.ts", "old_string": "yarn add", "new_string": "x"}),
         ("Grep", {"pattern": "yarn add"}),
         ("memory_search", {"query": "yarn add"}),
+        ("Bash", {"command": ""}),
+        ("Bash", {}),
         ("mcp__memtier__memory_store", {"text": "yarn add"}),
     ],
 )
@@ -118,6 +123,18 @@ def test_a_confidence(home: Path) -> None:
         assert "leaks" in (ask(memory, "yarn add lodash") or "")
     with MemTier.open(home, "p", "b") as other:
         assert ask(other, "yarn add lodash") is None
+
+
+def test_a_private_run(memory: MemTier) -> None:
+    """Of a private run no call is journalled, so nothing is told in it."""
+    event = ToolCallEvent(tool="Bash", arguments='{"command": "yarn add lodash"}')
+    context = RunContext(
+        agent_id="a", project="p", home=str(memory.home), session_id="s", workspace=str(SHOP)
+    )
+    assert before_tool_call(event, replace(context, private=True)) is None
+    assert memory.events(kinds=[CallReminderEvent.KIND]) == []
+    answer = before_tool_call(event, context)
+    assert answer and RULE in answer.text
 
 
 def test_a_paused_project(memory: MemTier) -> None:

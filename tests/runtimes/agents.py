@@ -76,10 +76,10 @@ class CodingAgent:
         with environment(self.ground, self.environment):
             yield
 
-    def install(self) -> None:
+    def install(self, **options: bool) -> None:
         """Do what `memtier install` does."""
         with self.patched():
-            installing.install_host(self.name, self.ground.home, PROJECT)
+            installing.install_host(self.name, self.ground.home, PROJECT, **options)
 
     def uninstall(self) -> None:
         """Do what `memtier install --uninstall` does."""

@@ -153,12 +153,10 @@ class OpenClaw:
             "OPENCLAW_CONFIG_PATH": str(self.config),
         }
 
-    def install(self, *, use_host_model: bool | None = None) -> None:
+    def install(self, **options: bool) -> None:
         """Do what `memtier install openclaw` does."""
         with environment(self.ground, self.environment):
-            installing.install_host(
-                "openclaw", self.ground.home, PROJECT, use_host_model=use_host_model
-            )
+            installing.install_host("openclaw", self.ground.home, PROJECT, **options)
 
     def configure(self, **config: Any) -> None:
         """Change MemTier's own part of the configuration."""

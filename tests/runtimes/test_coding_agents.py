@@ -110,6 +110,32 @@ def test_an_undone_edit_is_remembered(coding_agent: CodingAgent, ground: Ground)
     assert known[0] == f"The user undid `{tool} a.py`, {change}."
 
 
+@pytest.mark.parametrize("coding_agent", ["claude-code", "gemini"], indirect=True)
+def test_a_reminder_at_a_call(coding_agent: CodingAgent, ground: Ground) -> None:
+    """A call of a rule's kind is held up once, the model reads why, and the same call then runs."""
+    agent, rule = coding_agent, "No, never use yarn here. Use pnpm."
+    yarn = agent.work / "yarn"
+    yarn.write_text('#!/bin/sh\ntouch "added-$2"\n')
+    yarn.chmod(0o755)
+    agent.install(call_reminders=True)
+    agent.say("Add the date library. RUN: ./yarn add dayjs :END")
+    agent.say(rule, resume=True)
+    with ground.memory(agent.agent) as memory:
+        memory.consolidate()
+    task = "Install lodash. RUN: ./yarn add lodash :END"
+    *_, answered = agent.say(task)
+    assert (agent.work / "added-dayjs").exists() and not (agent.work / "added-lodash").exists()
+    results = [text(m) for m in answered["messages"] if m["role"] == "tool"]
+    assert rule in results[-1]
+    agent.say(task, resume=True)
+    assert (agent.work / "added-lodash").exists()
+    with ground.memory(agent.agent) as memory:
+        [kept] = memory.knowledge.person.rules()
+        calls = [e.content for e in memory.entries() if "yarn add lodash" in e.content]
+    assert (kept.fact.text, kept.reminded, kept.insisted) == (rule, 1, 1)
+    assert not any("user refused" in call for call in calls)
+
+
 def test_uninstalling(coding_agent: CodingAgent, ground: Ground) -> None:
     """Taken back, the files are as before to the byte, and nothing of MemTier reaches the model."""
     agent = coding_agent

@@ -9,6 +9,7 @@ from memtier_plugin.core.paths import socket_path
 from memtier_plugin.core.records import Entry
 from memtier_plugin.hosts.presence import last_use
 from memtier_plugin.trust.escaping import FENCE
+from tests.loopback.hosts import text
 from tests.processes import wait_until
 from tests.runtimes.hosts import Ground, Hermes, Host, OpenClaw, environment
 
@@ -73,6 +74,28 @@ def test_openclaw_local(ground: Ground, openclaw: OpenClaw) -> None:
     assert held["before_prompt_build"]["slowest_ms"] == max(openclaw.hook_ms()), "the host's log"
     answered(held, 2)
     seen_in_use(ground, openclaw)
+
+
+def test_openclaw_at_a_call(ground: Ground, openclaw: OpenClaw) -> None:
+    """A call of a rule's kind is held up once, the model reads why, and the same call then runs."""
+    rule, yarn = "No, never use yarn here. Use pnpm.", openclaw.top / "yarn"
+    yarn.write_text(f'#!/bin/sh\ntouch "{openclaw.top}/added-$2"\n')
+    yarn.chmod(0o755)
+    openclaw.install(call_reminders=True)
+    openclaw.say(f"Add the date library. RUN: {yarn} add dayjs :END", key="agent:main:one")
+    openclaw.say(rule, key="agent:main:one")
+    with ground.memory(openclaw.agent) as memory:
+        memory.consolidate()
+    task, added = f"Install lodash. RUN: {yarn} add lodash :END", openclaw.top / "added-lodash"
+    openclaw.say(task, key="agent:main:two")
+    assert (openclaw.top / "added-dayjs").exists() and not added.exists()
+    results = [text(m) for m in ground.model.requests[-1]["messages"] if m["role"] == "tool"]
+    assert rule in results[-1]
+    openclaw.say(task, key="agent:main:two")
+    assert added.exists()
+    with ground.memory(openclaw.agent) as memory:
+        [kept] = memory.knowledge.person.rules()
+    assert (kept.fact.text, kept.reminded, kept.insisted) == (rule, 1, 1)
 
 
 def test_openclaw_gateway(ground: Ground, openclaw: OpenClaw) -> None:
