@@ -33,8 +33,8 @@ Rarity = Callable[[Collection[str]], float]
 
 MODEL: Final = Path(__file__).with_suffix(".json")
 _TEXT: Final = (
-    "MemTier: of {day} is noted, about work like this call: {rule} -- If the call keeps to that, "
-    "make it again just so, and it is let through; else change it."
+    "MemTier held this call up once. On {day} this was noted about work like it: {rule} -- If the "
+    "call is in keeping with that, make it again unchanged and it will run; otherwise change it."
 )
 FEATURES: Final = (
     *("deed", "last", "named", "like rule", "like answer", "like task"),
@@ -54,17 +54,14 @@ _FILE_TOOLS: Final = ("edit", "write", "replace", "patch")  # in the names of th
 class Call(NamedTuple):
     """A tool call: its tool, what it brings about, and the words of that.
 
-    ``programs`` are the words that begin its commands, of a call that changes no file itself.
+    ``programs`` are the words that begin its commands, unless its tool itself changes a file.
     """
 
     name: str
     text: str
     words: frozenset[str]
     programs: frozenset[str]
-
-    @property
-    def changes_file(self) -> bool:
-        return _changes_file(self.name)
+    changes_file: bool
 
 
 class RuleCalls(NamedTuple):
@@ -150,7 +147,6 @@ def _model() -> dict[str, Any]:
     return model
 
 
-@lru_cache(512)  # the same rules' calls are compared with every call
 def calls_of(text: str, folder: str) -> tuple[Call, ...]:
     """Return the calls in an assistant's line, without those of MemTier's own tools.
 
@@ -162,16 +158,20 @@ def calls_of(text: str, folder: str) -> tuple[Call, ...]:
         name, arguments = unwrap_call(tool, quote)
         if not is_own_tool(name):
             brings = "\n".join(_brought(arguments))[:_READ]
-            begins = [] if _changes_file(name) else [m[0] for m in _PROGRAM.finditer(brings)]
-            known = _words(f"cd {folder}")
-            words = (_words(text) - known for text in (brings, " ".join(begins)))
-            calls.append(Call(name, brings, *words))
+            changes_file = any(part in name.casefold() for part in _FILE_TOOLS)
+            begins = () if changes_file else (match[0] for match in _PROGRAM.finditer(brings))
+            common = _words(f"cd {folder}")
+            words, programs = _words(brings) - common, _words(" ".join(begins)) - common
+            calls.append(Call(name, brings, words, programs, changes_file))
     return tuple(calls)
+
+
+_known_calls: Final = lru_cache(512)(calls_of)  # the same rules are compared with every call
 
 
 def with_calls(rule: Rule, folder: str) -> RuleCalls:
     """Return a rule with the calls before it, in order; see `calls_of`."""
-    calls = [call for deed in reversed(rule.deeds) for call in calls_of(deed.content, folder)]
+    calls = [call for deed in reversed(rule.deeds) for call in _known_calls(deed.content, folder)]
     answer = " ".join(spoken_text(deed.content) for deed in reversed(rule.deeds)).strip()
     words, request = _words(rule.item.text), rule.request.text if rule.request else ""
     all_words = words.union(_words(f"{request} {answer}"), *(call.words for call in calls))
@@ -205,17 +205,15 @@ def features(call: Call, prompt: str, rule: RuleCalls, rarity: Rarity) -> tuple[
     )
 
 
-def _changes_file(tool: str) -> bool:
-    return any(part in tool.casefold() for part in _FILE_TOOLS)
-
-
 def _cosine(vector: Sequence[float], text: str) -> float:
     return max(0.0, cosine(vector, _vector(text))) if text else 0.0
 
 
-@lru_cache(512)  # the same rules are compared with every call
 def _vector(text: str) -> tuple[float, ...]:
-    return unit(text[:_MAX_CHARS])
+    return _known_vector(text[:_MAX_CHARS])
+
+
+_known_vector: Final = lru_cache(512)(unit)
 
 
 def _words(text: str) -> frozenset[str]:
