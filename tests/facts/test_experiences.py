@@ -61,12 +61,36 @@ MENDED = (FAILED, ("ls", True, "a b"), ("pip install foo", True, "ok"), ("pytest
         ("run_time=3", "exec"),
         ("sudo", "sudo"),
         ("docker exec web ls", "docker"),
+        ("cd /srv/shop && make x 2>&1 | tail -5", "make"),
+        ("ls; git status && npm ci", "npm"),
+        ("cd /srv/shop && ls", "ls"),
+        ("echo 'a && make' | sort", "sort"),
+        ("cd '/srv/my; shop'\nmake", "make"),
+        ("&&", "exec"),
     ],
 )
 def test_program_of_a_command(home: Path, command: str, program: str) -> None:
     """Only whole words before a program are no part of it."""
     [call] = pair_calls(entries(home, steps("go", (command, True, "ok"))))
     assert call.program == program
+
+
+def test_commands_that_enter_a_folder_first(home: Path) -> None:
+    """What follows `cd` decides what a line does, and the folder makes no two lines alike."""
+    there = "cd /srv/shop/checkout/web && "
+    tried = [(f"{there}{command}", ok, wrote) for command, ok, wrote in MENDED]
+    other = (f"{there}git add -A", True, "")
+    drafts = extract_experiences(entries(home, steps("test", tried[0], other, *tried[1:])))
+    [draft] = active(drafts)
+    assert draft.value == " > ".join(
+        f"`{there}{command}`"
+        for command in ("pytest -q", "git add -A", "pip install foo", "pytest -q")
+    )
+    assert draft.subject == "pytest"
+    looked = (f"{there}ls", True, "a b")
+    run = entries(home, steps("test", tried[0], looked), project="other")
+    [ended] = active(extract_experiences(run))
+    assert ended.relation == "what_failed"
 
 
 def test_what_mended_a_failure(home: Path) -> None:

@@ -123,7 +123,7 @@ def _is_retry(failed: ToolUse, later: ToolUse) -> bool:
         return False
     if failed.key == later.key:
         return True
-    first, second = set(plain_words(failed.command)), set(plain_words(later.command))
+    first, second = set(plain_words(failed.work)), set(plain_words(later.work))
     shared = len(first & second)
     nested = first <= second or second <= first
     return shared >= 2 and (nested or shared >= _SAME_COMMAND * len(first | second))

@@ -47,6 +47,8 @@ _DOING: Final = word_set(
 _NAME_PARTS: Final = regex.compile(r"\p{Lu}?\p{Ll}+|\p{Lu}+|\d+")
 _SHELLS: Final = word_set("exec bash shell sh run terminal execute process run_command")
 _BEFORE_PROGRAMS: Final = word_set("sudo env time nice command exec")
+# What ends a command of a line, outside quotes.
+_ENDS: Final = regex.compile(r"""(?:"(?:\\.|[^"\\])*+"|'[^']*+'|\\.)|(&&|\|\||[|;\n])""")
 _ASSIGNS: Final = regex.compile(r"\w+=")
 _ERROR_LINE: Final = regex.compile(
     r"(?i)\b(?:error|exception|failed|failure|fatal|denied|not found|no such|cannot|can't|unable"
@@ -82,18 +84,28 @@ class ToolUse(NamedTuple):
 
     @property
     def program(self) -> str:
-        """The program that a command line runs, or the tool's name."""
-        words = self._words()
-        plain = words and regex.fullmatch(r"[\w./+-]+", words[0])
-        return words[0].rsplit("/", 1)[-1] if plain and self._is_shell() else self.name
+        """The program that a command line runs, the first that does not only read; or the tool."""
+        if not self._is_shell():
+            return self.name
+        commands = _simple_commands(self.command)
+        programs = [_program(words) for words in commands if not _reads(words)]
+        programs += [_program(words) for words in reversed(commands)]
+        return next(filter(None, programs), self.name)
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the call has no side effects."""
+        """Whether the call has no side effects; of a command line, each of its commands."""
         if self._is_shell():
-            pair = " ".join(self._words()[:2])
-            return self.program in _READING or pair in _READING_PAIRS
+            return all(map(_reads, _simple_commands(self.command)))
         return only_reads(self.name)
+
+    @property
+    def work(self) -> str:
+        """The command without what only enters a folder, as all of a session's commands may."""
+        if not self._is_shell():
+            return self.command
+        commands = _simple_commands(self.command)
+        return " ".join(" ".join(words) for words in commands if words[0] != "cd")
 
     @property
     def key(self) -> tuple[str, str]:
@@ -104,16 +116,6 @@ class ToolUse(NamedTuple):
     def exit_code(self) -> int | None:
         """The exit code of the call, if its host reports one."""
         return self.result.tool.exit_code if self.result and self.result.tool else None
-
-    def _words(self) -> list[str]:
-        """Return the words of a command line, starting with its program."""
-        words = self.command.split()
-        first = 0
-        while first < len(words) - 1 and (
-            words[first] in _BEFORE_PROGRAMS or _ASSIGNS.match(words[first])
-        ):
-            first += 1
-        return words[first:]
 
     def _is_shell(self) -> bool:
         return self.name.casefold() in _SHELLS or self.runs_command
@@ -148,6 +150,33 @@ def only_reads(tool: str) -> bool:
     """Return whether a tool that is no shell has no side effects, by its name."""
     parts = {part.casefold() for part in _NAME_PARTS.findall(tool)}
     return tool in _READING or bool(parts & _LOOKING and not parts & _DOING)
+
+
+def _simple_commands(line: str) -> list[list[str]]:
+    """Return the words of each command of a line, starting with its program."""
+    ends = [match for match in _ENDS.finditer(line) if match[1]]
+    starts = [0, *(match.end() for match in ends)]
+    parts = [line[a:b] for a, b in zip(starts, [*(m.start() for m in ends), None], strict=True)]
+    return [words for part in parts if (words := _without_prefixes(part.split()))]
+
+
+def _without_prefixes(words: list[str]) -> list[str]:
+    first = 0
+    while first < len(words) - 1 and (
+        words[first] in _BEFORE_PROGRAMS or _ASSIGNS.match(words[first])
+    ):
+        first += 1
+    return words[first:]
+
+
+def _program(words: Sequence[str]) -> str:
+    plain = regex.fullmatch(r"[\w./+-]+", words[0])
+    return words[0].rsplit("/", 1)[-1] if plain else ""
+
+
+def _reads(words: Sequence[str]) -> bool:
+    """Return whether a command, given by its words, only reads."""
+    return _program(words) in _READING or " ".join(words[:2]) in _READING_PAIRS
 
 
 def truncate(text: str, length: int) -> str:
