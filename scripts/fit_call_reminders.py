@@ -30,7 +30,6 @@ from memtier_plugin.facts.call_reminders import (
     rarity_among,
     with_calls,
 )
-from memtier_plugin.facts.extraction.tool_runs import only_reads
 from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.user_acts import act_message, refusals
 from memtier_plugin.memory import MemTier
@@ -40,7 +39,7 @@ from memtier_plugin.retrieval.visibility import Viewer
 FOLDER: Final = Path(__file__).parent / "call_reminders"
 PENALTY: Final = 1.0
 STEPS: Final = 40  # of Newton
-REMINDERS: Final = 0.3  # a run, on the projects that are learned from
+REMINDERS: Final = 1 / 3  # a run, on the projects that are learned from
 
 Weights = NDArray[np.float64]
 Case = Mapping[str, Any]
@@ -109,12 +108,10 @@ def read_pairs(case: Case) -> Iterator[Pair]:
         rules = [with_calls(rule, case["workspace"]) for rule in kept]
         rarity = rarity_among(rules)
         for number, run in enumerate(case["runs"]):
-            calls = [
-                (n, made) for n, made in enumerate(run["calls"]) if not only_reads(made["tool"])
-            ]
-            for nth, made in calls:
+            for nth, made in enumerate(run["calls"]):
                 written = f"[tool call: {made['tool']} {_arguments(made)}]"
-                for call in calls_of(written, case["workspace"]):
+                calls = calls_of(written, case["workspace"])
+                for call in (call for call in calls if not call.only_reads):
                     for rule in rules:
                         name = rule.rule.deeds[0].session_id
                         values = features(call, run["prompt"], rule, rarity)

@@ -20,7 +20,13 @@ from memtier_plugin.core import lazy_regex as regex
 from memtier_plugin.core.events import CallReminderEvent, RecallEvent
 from memtier_plugin.core.formats import parse_json_text
 from memtier_plugin.core.records import Entry, Fact
-from memtier_plugin.facts.extraction.tool_runs import only_reads, spoken_text, written_calls
+from memtier_plugin.facts.extraction.tool_runs import (
+    command_of,
+    only_reads,
+    simple_commands,
+    spoken_text,
+    written_calls,
+)
 from memtier_plugin.retrieval.corrections import Rule, content, read_own_words, read_rules
 from memtier_plugin.retrieval.visibility import view_of
 from memtier_plugin.retrieval.worth import cosine, unit
@@ -47,14 +53,13 @@ _READ: Final = 4_000  # characters of a call whose words are compared
 _MAX_CHARS: Final = 600  # of a text whose vector is compared
 _ENOUGH_SHARED, _ENOUGH_NAMED = 4.0, 2.0  # rare words, beyond which more tell nothing more
 _PARTS: Final = regex.compile(r"\p{Lu}?\p{Ll}+|\p{Lu}+|\p{L}+|\d+")
-_PROGRAM: Final = regex.compile(r"(?:^|[&|;\n])\s*[^\s&|;]+(?:[ \t]+[^\s&|;]+)?")
 _FILE_TOOLS: Final = ("edit", "write", "replace", "patch")  # in the names of those that change one
 
 
 class Call(NamedTuple):
     """A tool call: its tool, what it brings about, and the words of that.
 
-    ``programs`` are the words that begin its commands, unless its tool itself changes a file.
+    ``programs`` are the words that begin a command line's commands, as in "git commit".
     """
 
     name: str
@@ -62,6 +67,7 @@ class Call(NamedTuple):
     words: frozenset[str]
     programs: frozenset[str]
     changes_file: bool
+    only_reads: bool
 
 
 class RuleCalls(NamedTuple):
@@ -96,8 +102,13 @@ def remind(
     """
     folder = str(actor.workspace or "")
     written = f"{TOOL_CALL_MARK} {tool} {arguments}]"
-    calls = () if only_reads(tool) else calls_of(written, folder)
-    if not calls or actor.store.paused or not actor.store.settings.facts.corrections:
+    calls = calls_of(written, folder)
+    if (
+        not calls
+        or calls[0].only_reads
+        or actor.store.paused
+        or not actor.store.settings.facts.corrections
+    ):
         return None
     call = calls[0]
     actor.store.refresh(actor.agent, wait_ms=_REFRESH_MS)
@@ -157,12 +168,18 @@ def calls_of(text: str, folder: str) -> tuple[Call, ...]:
     for tool, quote, _ in written_calls(text):
         name, arguments = unwrap_call(tool, quote)
         if not is_own_tool(name):
-            brings = "\n".join(_brought(arguments))[:_READ]
-            changes_file = any(part in name.casefold() for part in _FILE_TOOLS)
-            begins = () if changes_file else (match[0] for match in _PROGRAM.finditer(brings))
+            brings = "\n".join(_brought(arguments))[:_READ].replace(folder or "\0", ".")
+            command, runs_command = command_of(arguments)
+            commands = simple_commands(command) if runs_command else []
+            programs = _words(" ".join(word for words in commands for word in words[:2]))
             common = _words(f"cd {folder}")
-            words, programs = _words(brings) - common, _words(" ".join(begins)) - common
-            calls.append(Call(name, brings, words, programs, changes_file))
+            calls.append(
+                Call(
+                    *(name, brings, _words(brings) - common, programs - common),
+                    changes_file=any(part in name.casefold() for part in _FILE_TOOLS),
+                    only_reads=only_reads(name, command, runs_command),
+                )
+            )
     return tuple(calls)
 
 

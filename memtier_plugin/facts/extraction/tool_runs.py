@@ -79,32 +79,31 @@ class ToolUse(NamedTuple):
     def display(self) -> str:
         """The call in a readable form."""
         command = " ".join(self.command.split())
-        words = command if self._is_shell() and command else f"{self.name} {command}".strip()
+        is_command = _is_shell(self.name, self.runs_command) and command
+        words = command if is_command else f"{self.name} {command}".strip()
         return f"`{truncate(words, _MAX_SHOWN)}`"
 
     @property
     def program(self) -> str:
         """The program that a command line runs, the first that does not only read; or the tool."""
-        if not self._is_shell():
+        if not _is_shell(self.name, self.runs_command):
             return self.name
-        commands = _simple_commands(self.command)
+        commands = simple_commands(self.command)
         programs = [_program(words) for words in commands if not _reads(words)]
         programs += [_program(words) for words in reversed(commands)]
         return next(filter(None, programs), self.name)
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the call has no side effects; of a command line, each of its commands."""
-        if self._is_shell():
-            return all(map(_reads, _simple_commands(self.command)))
-        return only_reads(self.name)
+        """Whether the call has no side effects."""
+        return only_reads(self.name, self.command, self.runs_command)
 
     @property
     def work(self) -> str:
         """The command without what only enters a folder, as all of a session's commands may."""
-        if not self._is_shell():
+        if not _is_shell(self.name, self.runs_command):
             return self.command
-        commands = _simple_commands(self.command)
+        commands = simple_commands(self.command)
         return " ".join(" ".join(words) for words in commands if words[0] != "cd")
 
     @property
@@ -116,9 +115,6 @@ class ToolUse(NamedTuple):
     def exit_code(self) -> int | None:
         """The exit code of the call, if its host reports one."""
         return self.result.tool.exit_code if self.result and self.result.tool else None
-
-    def _is_shell(self) -> bool:
-        return self.name.casefold() in _SHELLS or self.runs_command
 
     def error(self) -> tuple[str, int] | None:
         """Return the last line of the result that reports an error, and its position."""
@@ -146,13 +142,19 @@ class ToolRun:
     ended: bool = False
 
 
-def only_reads(tool: str) -> bool:
-    """Return whether a tool that is no shell has no side effects, by its name."""
+def only_reads(tool: str, command: str, runs_command: bool) -> bool:
+    """Return whether a call has no side effects: by the tool's name, or each command's program."""
+    if _is_shell(tool, runs_command):
+        return all(map(_reads, simple_commands(command)))
     parts = {part.casefold() for part in _NAME_PARTS.findall(tool)}
     return tool in _READING or bool(parts & _LOOKING and not parts & _DOING)
 
 
-def _simple_commands(line: str) -> list[list[str]]:
+def _is_shell(tool: str, runs_command: bool) -> bool:
+    return tool.casefold() in _SHELLS or runs_command
+
+
+def simple_commands(line: str) -> list[list[str]]:
     """Return the words of each command of a line, starting with its program."""
     ends = [match for match in _ENDS.finditer(line) if match[1]]
     starts = [0, *(match.end() for match in ends)]
@@ -223,7 +225,7 @@ def pair_calls(entries: Sequence[Entry]) -> tuple[ToolUse, ...]:
             inner, arguments = unwrap_call(name, quote)
             if is_own_tool(inner):
                 inner = OWN
-            command, runs_command = _command(arguments)
+            command, runs_command = command_of(arguments)
             pending.setdefault(name, []).append(len(calls))
             calls.append(ToolUse(entry, inner, quote, start, command, None, None, runs_command))
         if entry.tool is not None:
@@ -268,7 +270,7 @@ def written_calls(content: str) -> Iterator[tuple[str, str, int]]:
         yield (name, quote, position) if quote else (name, name, start)
 
 
-def _command(quote: str) -> tuple[str, bool]:
+def command_of(quote: str) -> tuple[str, bool]:
     """Return the command in a call's arguments, or the arguments themselves, and which it is."""
     if len(quote) > _MAX_ARGUMENTS:
         return quote[:_MAX_ARGUMENTS], '"command"' in quote or '"cmd"' in quote
