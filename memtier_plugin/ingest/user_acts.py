@@ -134,7 +134,7 @@ def _is_undone(edit: Edit) -> bool:
     text = _read(edit.path)
     if text is None or edit.restored not in text:
         return False
-    return not edit.new or edit.new not in text.replace(edit.restored, "")
+    return not edit.new or edit.new not in text.replace(edit.restored, "\0")
 
 
 def _lines_without(text: str, other: str) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memtier_plugin.hooks.coding_agents import AgentHooks
@@ -137,6 +137,7 @@ def test_several_edits_and_what_is_outside(work: Path, tmp_path: Path) -> None:
     new=st.text("aby\n", max_size=4),
     after=st.text("ab\n", max_size=12),
 )
+@example(before="a", old="b", new="aa", after="a")  # what stands around the old text is no new one
 def test_any_edit(tmp_path: Path, before: str, old: str, new: str, after: str) -> None:
     """Whatever stood there: an edit left alone is not undone, and one noted is, if put back."""
     path = tmp_path / "a.txt"
