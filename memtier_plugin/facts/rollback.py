@@ -365,7 +365,7 @@ class RollbackPlanner:
     def _learned(self, slot: _Slot, current: Mapping[str, Stored]) -> list[tuple[Fact, str | None]]:
         """Return the facts of a slot and the runs that made them, in the order learned.
 
-        The facts of one run were decided on in the order of their validity.
+        The facts of one run were decided on in the order of their validity, then of their lines.
         """
         learned: dict[str, tuple[str, Fact, str | None]] = {}
         for stored in self._reader.facts(
@@ -388,7 +388,11 @@ class RollbackPlanner:
             first[run] = min(first.get(run, when), when)
         order = sorted(
             learned.values(),
-            key=lambda item: (first[item[2]] if item[2] else item[0], holds_since(item[1])),
+            key=lambda item: (
+                first[item[2]] if item[2] else item[0],
+                holds_since(item[1])[0],
+                item[1].sources[0].entry,
+            ),
         )
         return [(fact, run) for _, fact, run in order]
 

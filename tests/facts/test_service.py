@@ -373,6 +373,16 @@ def test_reverting_gives_the_values_that_the_others_give(
     never.close()
 
 
+def test_reverting_what_a_later_run_said_again(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Of two values of a day that a later run stated, its last holds without the first run."""
+    oak, elm = PORTO._replace(value="oak"), PORTO._replace(value="elm")
+    for runs in ([[oak], [oak, elm]], [[oak], [elm, oak]], [[elm], [oak], [oak, elm]]):
+        undone, never = worlds(tmp_path_factory.mktemp("runs"), runs, 0)
+        assert {row[:3] for row in undone.standing()} == {row[:3] for row in never.standing()}
+        undone.close()
+        never.close()
+
+
 def worlds(folder: Path, runs: list[list[Said]], reverted: int) -> tuple[World, World]:
     """Return a project where one of the runs was undone, and one where it never was."""
     undone, never = World(folder / "undone"), World(folder / "never")
