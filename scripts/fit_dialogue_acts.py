@@ -8,6 +8,7 @@ It learns from turns written for it, none of them anybody's (``scripts/dialogue_
 - ``sessions.jsonl``: corrections with the request and with later tasks, and what else is said in
   the middle of a session;
 - ``prompts.jsonl``: prompts that ask for work of one's own, and that do not;
+- ``questions.jsonl``: questions that ask for work ("could you ...?"), and those that do not;
 - ``again.jsonl``: corrections that say that they were made before, and that only look like it;
 - ``later.jsonl``: prompts that ask what there is to be done, and that look like it; wishes for the
   next session, and for an event or a day, and requests and statements that look like these;
@@ -48,6 +49,7 @@ MORE: Final[Mapping[str, tuple[Act, ...]]] = {
     "later": ("intention", "due", "session"),
     "again": ("again",),
     "sessions": ("rule", "withdrawal", "closing", "work"),
+    "questions": ("asked",),
 }
 PENALTIES: Final = {"work": 0.01}  # of any other act
 PENALTY: Final = 0.001
@@ -118,7 +120,9 @@ def labelled(judged: Sequence[Path]) -> Iterator[Row]:
     for sentence in (*own_sentences(), *(s for f in judged for s in judged_sentences(f))):
         yield Row(sentence.text, "statement", "statements")
     for file, case in ((more, case) for more in MORE for case in read_lines(more)):
-        is_prompt = file == "later" and case["act"] in ("due", "other", "request")
+        is_prompt = file == "questions" or (
+            file == "later" and case["act"] in ("due", "other", "request")
+        )
         yield Row(case["text"], f"{case['act']} prompt" if is_prompt else case["act"], file)
         yield from tasks_of(case, file)
 
@@ -145,8 +149,8 @@ def weights_of(rows: Sequence[Row]) -> Table:
     What is due is asked in prompts, and only an intention waits for a session.
     """
     weights = np.zeros((len(rows), len(ACTS)))
-    names: tuple[Act, ...] = ("work", "intention", "due", "session", "again")
-    work, intention, due, session, again = map(ACTS.index, names)
+    names: tuple[Act, ...] = ("work", "intention", "due", "session", "again", "asked")
+    work, intention, due, session, again, asked = map(ACTS.index, names)
     acts: tuple[Act, ...] = ("rule", "withdrawal", "closing")
     after = [ACTS.index(act) for act in acts]
     for number, row in enumerate(rows):
@@ -159,12 +163,13 @@ def weights_of(rows: Sequence[Row]) -> Table:
             weights[number, work] = written or WORK.get(row.act, 0.0)
             looks_due = row.file == "later" and row.act != "request prompt"
             weights[number, due] = 1.0 if looks_due else ELSEWHERE
+            weights[number, asked] = float(row.file == "questions")
         elif row.act == "statement":
             weights[number, intention] = ELSEWHERE / 3
             weights[number, work] = WORK[row.act]
         else:
             weights[number] = float(row.file not in MORE or row.file == "sessions")
-            weights[number, [work, due]] = 0.0
+            weights[number, [work, due, asked]] = 0.0
             weights[number, intention] = float(row.file != "again")
             weights[number, session] = float(row.act in ("intention", "session"))
             weights[number, again] = 1.0 if row.file == "again" else ELSEWHERE
@@ -238,9 +243,11 @@ def fit(design: Design, targets: Table, weights: Table) -> Table:
 
 def fit_act(design: Design, target: Vector, weight: Vector, strength: float) -> Vector:
     """Return coefficients of least penalised loss, by Newton's steps of conjugate gradients."""
-    weight = weight / weight.sum()
     size = design.width + design.dense.shape[1]
     penalty, fitted = np.full(size, strength), np.zeros(size)
+    if not weight.any():  # learned from other files alone
+        return fitted
+    weight = weight / weight.sum()
     penalty[-1] = 1e-6
     for _ in range(STEPS):
         chance = 1 / (1 + np.exp(-(design @ fitted)))

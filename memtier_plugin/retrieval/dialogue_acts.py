@@ -21,7 +21,9 @@ from memtier_plugin.retrieval import worth
 from memtier_plugin.retrieval.prompt_words import likeliest_language, split_words
 from memtier_plugin.text.phrases import Words
 
-Act = Literal["rule", "withdrawal", "intention", "closing", "work", "due", "session", "again"]
+Act = Literal[
+    "rule", "withdrawal", "intention", "closing", "work", "due", "session", "again", "asked"
+]
 
 MODEL: Final = Path(__file__).with_suffix(".json")
 _LONGEST: Final = 300  # characters of a turn; a longer one is about more than a way of working
@@ -56,8 +58,12 @@ def ends_rule(text: str) -> bool:
 
 
 def asks_for_work(prompt: str) -> bool:
-    """Return whether a prompt, not a question, asks for work in which a user's rules may matter."""
-    return not prompt.rstrip().endswith(("?", "？")) and is_act("work", prompt[:_READ])
+    """Return whether a prompt, or a question such as "could you ...?", asks for work.
+
+    A user's rules may matter in it.
+    """
+    is_question = prompt.rstrip().endswith(("?", "？"))
+    return is_act("asked" if is_question else "work", prompt[:_READ])
 
 
 def can_weigh(text: str, until: float | None) -> bool:

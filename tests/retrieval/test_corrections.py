@@ -234,6 +234,12 @@ def test_what_ends_a_rule() -> None:
         ("How many ounces are in a pound?", False),
         ("ok, go on", False),
         ("Where does the spare key hang?", False),
+        ("Could you put the three invoices into one PDF?", True),
+        ("Would you mind renaming the branch to match the ticket?", True),
+        ("Kannst du den Bericht noch auf eine Seite kürzen?", True),
+        ("Do you know which port the broker listens on?", False),
+        ("Is the second flight cheaper on Tuesdays?", False),
+        ("?", False),
         ("", False),
     ],
 )
