@@ -79,6 +79,13 @@ class TurnFile:
                     events += [event] if isinstance(event, dict) else []
         return events
 
+    def run_id(self) -> str | None:
+        """Return the id of the turn's run, which stands in the first line; None without a turn."""
+        with suppress(OSError, ValueError), self.path.open("rb") as file:
+            first = parse_json_text(file.readline())
+            return str(first["run_id"]) if isinstance(first, dict) and "run_id" in first else None
+        return None
+
     def remove(self) -> None:
         """Delete the delivered events."""
         self.path.unlink(missing_ok=True)
@@ -180,9 +187,8 @@ class AgentHooks:
         return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": block}}
 
     def _remind(self, turn: TurnFile, name: str, payload: Payload) -> dict[str, Any]:
-        """Return the output that puts a rule to the agent in place of its call, if any."""
-        run = next((str(each["run_id"]) for each in turn.events() if "run_id" in each), None)
-        request = self._request("call", [payload], run)
+        """Return the output that refuses a call with the user's rule, or an empty one."""
+        request = self._request("call", [payload], turn.run_id())
         answer = self._client.call("hook", request, CALL_SECONDS) or {}
         if not (text := answer.get("text")):
             return {}

@@ -2,7 +2,7 @@
 
 It learns from projects written for it (``scripts/call_reminders``): corrections with the calls that
 they corrected, and later runs whose calls say which rules they are about and which they break.
-``tune.jsonl`` is learned from; the two authors of ``held.jsonl`` had seen neither this nor that.
+``tune.jsonl`` is learned from; the authors of ``held.jsonl`` had seen neither it nor the model.
 
     python scripts/fit_call_reminders.py
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from memtier_plugin.facts.call_reminders import (
     FEATURES,
     MODEL,
-    calls_of,
+    call_of,
     features,
     rarity_among,
     with_calls,
@@ -34,7 +34,7 @@ from memtier_plugin.ingest.messages import parse_messages
 from memtier_plugin.ingest.user_acts import act_message, refusals
 from memtier_plugin.memory import MemTier
 from memtier_plugin.retrieval.corrections import read_own_words, read_rules
-from memtier_plugin.retrieval.visibility import Viewer
+from memtier_plugin.retrieval.visibility import view_of
 
 FOLDER: Final = Path(__file__).parent / "call_reminders"
 PENALTY: Final = 1.0
@@ -103,20 +103,18 @@ def read_pairs(case: Case) -> Iterator[Pair]:
     with TemporaryDirectory() as folder, MemTier.open(Path(folder), "p", "a") as memory:
         record(memory, case)
         with memory.store.session() as reader:
-            viewer = Viewer("a", None, False, memory.actor.clock())
+            viewer = view_of(memory.actor, memory.settings, None, memory.actor.clock())
             kept = read_rules(reader, read_own_words(reader, viewer))
         rules = [with_calls(rule, case["workspace"]) for rule in kept]
         rarity = rarity_among(rules)
         for number, run in enumerate(case["runs"]):
             for nth, made in enumerate(run["calls"]):
-                written = f"[tool call: {made['tool']} {_arguments(made)}]"
-                calls = calls_of(written, case["workspace"])
-                for call in (call for call in calls if not call.only_reads):
-                    for rule in rules:
-                        name = rule.rule.deeds[0].session_id
-                        values = features(call, run["prompt"], rule, rarity)
-                        about, breaks = name in made["about"], name in made["breaks"]
-                        yield Pair(case["name"], number, nth, name, about, breaks, values)
+                call = call_of(made["tool"], _arguments(made), case["workspace"])
+                for rule in rules if call and not call.only_reads else ():
+                    name = rule.rule.deeds[0].session_id
+                    values = features(call, run["prompt"], rule, rarity)
+                    about, breaks = name in made["about"], name in made["breaks"]
+                    yield Pair(case["name"], number, nth, name, about, breaks, values)
 
 
 def fit(pairs: Sequence[Pair]) -> Weights:

@@ -228,7 +228,7 @@ def todo_view(document: Document, config: Path) -> RenderableType:
 
 
 def rules_view(document: Document) -> RenderableType:
-    """Render rules: who set each, how often it was said, shown, repeated and reminded of."""
+    """Render rules: who set each, and how often it was said, shown, repeated, and reminded of."""
     rows = (
         (
             rule["date"][:10],

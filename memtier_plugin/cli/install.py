@@ -46,7 +46,7 @@ _DIFF_COLOURS = {"+": "green", "-": "red"}
 @click.option(
     "--call-reminders/--no-call-reminders",
     default=None,
-    help="Remind of a rule right before a tool call that it is about, or not.",
+    help="Hold up a tool call once to remind the agent of a rule about it, or not.",
 )
 @click.option("--service", is_flag=True, help="Start the resident at login instead.")
 @click.option("--no-canary", is_flag=True, help="Skip the test turn.")

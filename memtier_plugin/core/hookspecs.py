@@ -221,9 +221,9 @@ def before_prompt_build(event: PromptEvent, context: RunContext) -> PromptAdditi
 
 @hookspec(firstresult=True)
 def before_tool_call(event: ToolCallEvent, context: RunContext) -> CallReminder | None:
-    """Return what the user's rules say of a tool call, for the agent to think again, or None.
+    """Return the user's rule for the agent to consider before a tool call, or None.
 
-    A host that the user wants it from calls it before each call of a tool, and waits.
+    Hosts call it only where the user asked for reminders, and wait for the answer.
     """
 
 

@@ -1,8 +1,8 @@
 """Remind an agent of a user's rule at the very tool call that may break it.
 
-Nothing tells whether a call keeps a rule; what tells that it is of the rule's kind are the words
-that it shares with the corrected calls and with the rule, and how alike the tasks are.  So the
-agent gets the rule and decides: the same call again is let through.
+Words cannot tell whether a call keeps a rule, but they tell which rule it is about: by those that
+it shares with the rule and with the calls that were corrected, and by how similar the tasks are.
+So the agent gets the rule and decides; if it makes the same call again, the call goes through.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from memtier_plugin.retrieval.corrections import Rule, content, read_own_words, 
 from memtier_plugin.retrieval.visibility import view_of
 from memtier_plugin.retrieval.worth import cosine, unit
 from memtier_plugin.storage.store import Actor
-from memtier_plugin.text.phrases import TOOL_CALL_MARK
 from memtier_plugin.trust.escaping import escape_line
 from memtier_plugin.trust.origins import is_own_tool, unwrap_call
 
@@ -100,17 +99,12 @@ def remind(
         LedgerError: it cannot be journalled; nothing is told then.
         IndexProblem: the index cannot be used.
     """
-    folder = str(actor.workspace or "")
-    written = f"{TOOL_CALL_MARK} {tool} {arguments}]"
-    calls = calls_of(written, folder)
-    if (
-        not calls
-        or calls[0].only_reads
-        or actor.store.paused
-        or not actor.store.settings.facts.corrections
-    ):
+    if actor.store.paused or not actor.store.settings.facts.corrections:
         return None
-    call = calls[0]
+    folder = str(actor.workspace or "")
+    call = call_of(tool, arguments, folder)
+    if call is None or call.only_reads:
+        return None
     actor.store.refresh(actor.agent, wait_ms=_REFRESH_MS)
     with actor.store.session() as reader:
         made = actor.redactor.redact(call.text).text[:_MARK]
@@ -120,16 +114,18 @@ def remind(
             if (reminder := CallReminderEvent.of(event)).session_id == session_id
         ]
         same = [each for each in known if (each.tool, each.call) == (call.name, made)]
-        if same and not same[0].again:
-            again = CallReminderEvent(**{**same[0].to_json(), "again": True})
-            actor.store.append_events([actor.event(again, run=run_id)])
+        if same:
+            if not same[0].again:
+                again = CallReminderEvent(**{**same[0].to_json(), "again": True})
+                actor.store.append_events([actor.event(again, run=run_id)])
+            return None
         viewer = view_of(actor, actor.store.settings, sender, actor.clock())
         own_words = read_own_words(reader, viewer)
         rules = [with_calls(rule, folder) for rule in read_rules(reader, own_words)]
         asked = reader.events([RecallEvent.KIND], agent=actor.agent, run=run_id, newest=1)
         prompt = RecallEvent.of(asked[0]).query if run_id and asked else ""
         rule = find_rule(call, prompt, rules)
-    if rule is None or same or any(rule.id in each.items for each in known):
+    if rule is None or any(rule.id in each.items for each in known):
         return None
     reminder = CallReminderEvent(items=(rule.id,), session_id=session_id, tool=call.name, call=made)
     actor.store.append_events([actor.event(reminder, run=run_id)])
@@ -158,29 +154,31 @@ def _model() -> dict[str, Any]:
     return model
 
 
-def calls_of(text: str, folder: str) -> tuple[Call, ...]:
-    """Return the calls in an assistant's line, without those of MemTier's own tools.
+def call_of(tool: str, arguments: str, folder: str) -> Call | None:
+    """Return a call as it is compared; None for one of MemTier's own tools.
 
     Args:
         folder: the workspace, which most commands enter first.
     """
-    calls = []
-    for tool, quote, _ in written_calls(text):
-        name, arguments = unwrap_call(tool, quote)
-        if not is_own_tool(name):
-            brings = "\n".join(_brought(arguments))[:_READ].replace(folder or "\0", ".")
-            command, runs_command = command_of(arguments)
-            commands = simple_commands(command) if runs_command else []
-            programs = _words(" ".join(word for words in commands for word in words[:2]))
-            common = _words(f"cd {folder}")
-            calls.append(
-                Call(
-                    *(name, brings, _words(brings) - common, programs - common),
-                    changes_file=any(part in name.casefold() for part in _FILE_TOOLS),
-                    only_reads=only_reads(name, command, runs_command),
-                )
-            )
-    return tuple(calls)
+    name, arguments = unwrap_call(tool, arguments)
+    if is_own_tool(name):
+        return None
+    brings = "\n".join(_brought(arguments))[:_READ].replace(folder or "\0", ".")
+    command, runs_command = command_of(arguments)
+    commands = simple_commands(command) if runs_command else []
+    programs = _words(" ".join(word for words in commands for word in words[:2]))
+    common = _words(f"cd {folder}")
+    return Call(
+        *(name, brings, _words(brings) - common, programs - common),
+        changes_file=any(part in name.casefold() for part in _FILE_TOOLS),
+        only_reads=only_reads(name, command, runs_command),
+    )
+
+
+def calls_of(text: str, folder: str) -> tuple[Call, ...]:
+    """Return the calls in an assistant's line; see `call_of`."""
+    calls = (call_of(tool, quote, folder) for tool, quote, _ in written_calls(text))
+    return tuple(filter(None, calls))
 
 
 _known_calls: Final = lru_cache(512)(calls_of)  # the same rules are compared with every call
@@ -203,7 +201,7 @@ def rarity_among(rules: Sequence[RuleCalls]) -> Rarity:
 
 
 def features(call: Call, prompt: str, rule: RuleCalls, rarity: Rarity) -> tuple[float, ...]:
-    """Return by `FEATURES` what tells that a call is of a rule's kind; the rule has calls."""
+    """Return the values of `FEATURES` for a call and a rule that has calls."""
     corrected = frozenset[str]().union(*(each.words for each in rule.calls))
     last = rule.calls[-1]
     shared = rarity(corrected & call.words)

@@ -81,10 +81,11 @@ def list_rules(reader: Reader, viewer: Asker | None) -> list[RuleView]:
 
 def _count_reminders(reader: Reader) -> tuple[Counter[str], Counter[str]]:
     """Count, by a rule's id, the calls held up by it, and those of them that were made again."""
-    events = map(CallReminderEvent.of, reader.events([CallReminderEvent.KIND], newest=_RECALLS))
-    counts = Counter((item, event.again) for event in events for item in event.items)
-    reminded = Counter({item: number for (item, again), number in counts.items() if not again})
-    return reminded, Counter({item: number for (item, again), number in counts.items() if again})
+    reminded, insisted = Counter[str](), Counter[str]()
+    for event in reader.events([CallReminderEvent.KIND], newest=_RECALLS):
+        reminder = CallReminderEvent.of(event)
+        (insisted if reminder.again else reminded).update(reminder.items)
+    return reminded, insisted
 
 
 def _count_repeats(

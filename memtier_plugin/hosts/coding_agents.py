@@ -150,11 +150,8 @@ def plan_files(
         reminds: whether a hook before each tool call reminds of rules; None keeps what is there.
 
     Raises:
-        Unsupported: the host has no such hook.
         SettingsError: a file cannot be edited.
     """
-    if reminds and "call" not in EVENTS.get(host, {}).values():
-        raise Unsupported(f"{host} has no hook before a tool call that MemTier knows")
     files = find_files(host)
     scope = [*command, "--home", str(home), "--project", project]
     server = [*scope, "--agent", agent_of(host), "mcp"]

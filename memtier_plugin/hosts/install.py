@@ -35,6 +35,7 @@ from memtier_plugin.hosts.config_files import (
 )
 from memtier_plugin.hosts.project import (
     CODING_AGENTS,
+    EVENTS,
     INSTALLED_FILE,
     launch_command,
     read_installed,
@@ -107,6 +108,9 @@ def plan_changes(
     known = (*HOSTS, *CODING_AGENTS)
     if host not in known:
         raise Unsupported(f"there is no host {host!r}; there are {', '.join(known)}")
+    asks = host == "openclaw" or "call" in EVENTS.get(host, {}).values()
+    if call_reminders is not None and not asks:
+        raise Unsupported(f"{host} has no hook before a tool call that MemTier knows")
     if host in CODING_AGENTS:
         if use_host_model:
             raise Unsupported(f"{host} does not offer its model")
@@ -116,8 +120,6 @@ def plan_changes(
         )
         changes = [FileChange(path, text, why) for path, text, why in files]
         return [change for change in changes if change.before != change.text]
-    if call_reminders is not None and host != "openclaw":
-        raise Unsupported(f"{host} has no hook before a tool call that MemTier knows")
     plan = _plan_hermes if host != "openclaw" else partial(_plan_openclaw, reminds=call_reminders)
     selected = yaml_settings.is_consented(home, project)
     if use_host_model is None:

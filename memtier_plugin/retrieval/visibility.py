@@ -167,7 +167,7 @@ class Viewer:
 def view_of(
     actor: Actor, settings: Settings, sender: str | None, at: datetime, *, searches: bool = True
 ) -> Viewer:
-    """Return an agent as it asks for a sender, with what its project grants it.
+    """Return the view of an agent that asks for a sender, with the rights that its project grants.
 
     Args:
         searches: off leaves the index alone, and with it whom the sender is linked with.
